@@ -1,0 +1,1 @@
+"""Scratch until the facade lands."""
