@@ -1,0 +1,73 @@
+"""
+What every test may ask for: how much to do (`counts`), and tools that pip cannot bring (`need_tool`).
+
+`LONG` says how much: unset for the default suite, `ci` for a slice of half an hour, `full` for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+MULTIPLIERS = {"": 1, "ci": 10, "full": 200}
+LONG = os.environ.get("LONG", "")
+if LONG not in MULTIPLIERS:
+    pytest.exit(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset", returncode=2)
+
+for name, factor in MULTIPLIERS.items():
+    settings.register_profile(
+        name or "default",
+        max_examples=50 * factor,
+        deadline=None,  # a slow machine is no bug of ours
+        print_blob=True,
+        derandomize=not name,  # the default suite gives the same answer twice; the long ones look for new ones
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+settings.load_profile(LONG or "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often to repeat: by number, never by time, so that a failure can be repeated."""
+
+    factor: int
+
+    def of(self, default: int, *, most: int = 1_000_000) -> int:
+        """Scale a count chosen for the default suite; `most` bounds it."""
+        return min(default * self.factor, most)
+
+
+@pytest.fixture(scope="session")
+def counts() -> Counts:
+    """How much this run is asked to do: `counts.of(20)` is 20 by default, 200 with LONG=ci, 4000 with LONG=full."""
+    return Counts(MULTIPLIERS[LONG])
+
+
+def missing(what: str) -> NoReturn:
+    """End a test that lacks something pip cannot bring: failed where CI is set, else skipped with one line."""
+    message = f"{what} is missing; the test did not run"
+    if os.environ.get("CI"):
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def need_tool(*names: str) -> Path:
+    """Find the first of these programs on PATH, or end the test as `missing` says."""
+    for tool in names:
+        if found := shutil.which(tool):
+            return Path(found)
+    missing(" or ".join(names))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what grows with LONG, so that `make test-long` needs no list of its own."""
+    for item in items:
+        by_example = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if by_example or "counts" in getattr(item, "fixturenames", ()):
+            item.add_marker("scales")
