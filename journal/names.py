@@ -1,5 +1,5 @@
 """
-Names that cross the edge: task ids, commit ids, branches, actors (CONTRACT "Configuration"; reports R10, R96, R100-R102).
+Names that cross the edge: task ids, commit ids, branches, actors ("Configuration"; reports R10, R96, R100-R102).
 
 Validated once, at the edge, before anything is appended. A name that passes is safe as a file name below our own
 folder and never looks like an option.
@@ -31,7 +31,7 @@ def task_id(text: str) -> str:
     if not _TASK.match(text) or ".." in text or text.endswith((".", ".lock")):
         raise InvalidInputError(
             what=f"task id '{shown(text)}'",
-            why="a task id is a letter or digit, then up to 63 of A-Z a-z 0-9 . _ -; no '..', no '.' or '.lock' at the end",
+            why="a letter or digit, then up to 63 of A-Z a-z 0-9 . _ -; no '..', no '.' or '.lock' at the end",
         )
     return text
 

@@ -1,1 +1,1 @@
-""""""
+"""The tests; what they prove is listed in docs/traceability.md."""

@@ -1,1 +1,1 @@
-""""""
+"""The event log: schema, chain, the one writer, SQLite and PostgreSQL."""

@@ -1,0 +1,111 @@
+# What a person types. Every target sets up what it needs; nothing outside this folder is changed.
+# PYTHON=python3.12 make setup   uses another interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
+# Two workers: crash and e2e tests wait for processes most of the time. WORKERS=0 runs in one process.
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal
+FOLDERS := unit property contract crash e2e browser
+SOURCES := journal projections recovery integrations tests
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run serve test $(addprefix test-,$(FOLDERS)) test-long prove-ourselves lint imports types fmt bench \
+        docs traceability screenshots wheel-check clean
+
+help: ## List what can be made
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  test-<folder>    Run one folder of tests: $(FOLDERS)"
+
+# --- the environment --------------------------------------------------------------------------------------------------
+# A stamp file in .venv says what is installed; it is redone when the definition or the pins change.
+
+$(PY):
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (PYTHON=python3.12 make ...)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@echo "setup: making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.setup-pip: .ci/constraints.txt | $(PY)
+	@$(INSTALL) --upgrade pip
+	@touch $@
+
+$(VENV)/.setup-run: pyproject.toml .ci/constraints.txt $(VENV)/.setup-pip
+	@echo "setup: installing what the service needs"
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.setup-test: $(VENV)/.setup-run
+	@echo "setup: installing what the tests need"
+	@$(INSTALL) --group test
+	@touch $@
+
+$(VENV)/.setup-lint: $(VENV)/.setup-test
+	@echo "setup: installing the linters"
+	@$(INSTALL) --group lint
+	@touch $@
+
+setup: $(VENV)/.setup-run ## Make .venv with the run-time packages
+
+# --- use it -----------------------------------------------------------------------------------------------------------
+
+run: $(VENV)/.setup-run ## Run the demo: real git, a crash in the middle of a merge, recovery (ARGS="--tasks 5")
+	@$(BIN)/journal demo $(ARGS)
+
+serve: $(VENV)/.setup-run ## Run the service with journal.toml or the built-in defaults (ARGS="--port 8080")
+	@$(BIN)/journal serve $(ARGS)
+
+# --- test it ----------------------------------------------------------------------------------------------------------
+
+test: $(VENV)/.setup-test ## Run the default suite, slowest tests listed at the end
+	@$(PYTEST) --durations=15 $(ARGS)
+
+$(addprefix test-,$(FOLDERS)): test-%: $(VENV)/.setup-test
+	@$(PYTEST) tests/$* $(ARGS)
+
+test-long: $(VENV)/.setup-test ## Repeat what scales, many times over; LONG=ci is a slice of half an hour
+	@LONG=$${LONG:-full} $(PYTEST) -m "long or scales" -o faulthandler_timeout=0 --durations=15 $(ARGS)
+
+prove-ourselves: $(VENV)/.setup-test ## Break our own code on purpose and expect the suite to notice
+	@$(PYTEST) -m mutants -o faulthandler_timeout=0 --durations=15 $(ARGS)
+
+bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes about a minute
+	@$(PY) -m tests.bench $(ARGS)
+
+# --- keep it in order -------------------------------------------------------------------------------------------------
+
+lint: $(VENV)/.setup-lint imports ## Check style, format and the import contracts
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+imports: $(VENV)/.setup-lint ## Check the import contracts only
+	@$(BIN)/lint-imports --no-logo
+
+types: $(VENV)/.setup-lint ## Check types, strictly, tests too
+	@$(BIN)/mypy
+
+fmt: $(VENV)/.setup-lint ## Format, and fix what can be fixed safely
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+docs: $(VENV)/.setup-test traceability ## Check every link of the documentation and bring the generated pages up to date
+	@$(PY) -m tests.links
+
+traceability: $(VENV)/.setup-test ## Write docs/traceability.md: which test proves what
+	@$(PY) -m tests.traceability
+
+screenshots: $(VENV)/.setup-test ## Take the pictures of the page that the documentation shows (needs Chromium)
+	@$(PY) -m tests.browser.screenshots $(ARGS)
+
+wheel-check: $(VENV)/.setup-test ## Build the wheel, install it elsewhere, see that it runs and holds the four packages only
+	@$(PY) -m tests.wheel
+
+clean: ## Remove what was made here, .venv too
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
