@@ -1,0 +1,146 @@
+"""
+What a task is: the fold of its events. Pure and total; no clock, no I/O (DESIGN 1, ENGINE 1).
+
+`TaskState` holds everything a decision may depend on and no history, so two journals with equal folds behave alike from
+here on; the explorer relies on that. What only adapters and people need lies in `journal.stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from journal.events import (
+    Acquired,
+    Applied,
+    CancelRequested,
+    Canceled,
+    Draft,
+    HeadChanged,
+    Intended,
+    Observed,
+    Opened,
+    Parked,
+    Paused,
+    Rejected,
+    Released,
+    Reopened,
+    Resumed,
+    Settled,
+    StageMoved,
+)
+from journal.plan import EdgePlan, StepPlan
+from journal.words import Ending, Fact, Guard, Hold
+
+
+class TaskState(NamedTuple):
+    """The fold. `stage == ""` means that the task was never opened."""
+
+    stage: str = ""
+    generation: int = 0
+    epoch: int = 0
+    owner: str = ""  # the run that owns it; "" = free
+    plan: EdgePlan | None = None  # of the latest term
+    closed: tuple[str, ...] = ()  # steps closed in this generation, in order; none runs again (PROTOCOL 4.2)
+    intents: tuple[tuple[str, int], ...] = ()  # step -> attempts begun, for steps begun and not closed
+    forgiven: int = 0  # of the cursor's attempts: those before a person or a rollback allowed new ones
+    open: bool = False  # the last attempt of the cursor's step has no outcome
+    hold: Hold = Hold.NONE
+    cancel: bool = False
+    landed: bool = False  # something irreversible was applied in this generation
+    fruitless: int = 0  # terms in a row without a closed step; a look at a waiting task is none (O2)
+    looks: int = 0  # terms in a row that ended waiting
+    lane: str = ""
+
+    @property
+    def current(self) -> StepPlan | None:
+        """The cursor: the first step of the plan not closed in this generation."""
+        if self.plan is not None:
+            for step in self.plan.steps:
+                if step.name not in self.closed:
+                    return step
+        return None
+
+    @property
+    def attempts(self) -> int:
+        """Attempts begun for the cursor's step."""
+        step = self.current
+        return dict(self.intents).get(step.name, 0) if step else 0
+
+    @property
+    def begun(self) -> bool:
+        """The plan's edge has an intent or a closed effect: from here on only this plan counts."""
+        if self.plan is None or self.plan.source != self.stage:
+            return False
+        names = {s.name for s in self.plan.steps if s.guard is not Guard.AWAITED}
+        return not names.isdisjoint(self.closed) or any(step in names for step, _ in self.intents)
+
+    @property
+    def ended(self) -> bool:
+        return self.hold in (Hold.DONE, Hold.CANCELED)
+
+
+def evolve(s: TaskState, e: Draft) -> TaskState:
+    """Take in one event. Total: a stored fact is never refused."""
+    match e.body:
+        case Intended(lane=lane):
+            intents = (*((n, a) for n, a in s.intents if n != e.step), (e.step, e.attempt))
+            return s._replace(intents=intents, open=True, lane=lane)
+        case Applied():
+            return _closed(s, e)
+        case Rejected():
+            return s._replace(open=False)
+        case Observed(fact=fact):
+            freed = s.hold is Hold.PARKED and not s.owner and fact is Fact.OURS
+            return s._replace(hold=Hold.NONE) if freed else s
+        case Acquired(owner=owner, plan=plan):
+            return s._replace(epoch=e.epoch, owner=owner.run, plan=plan, fruitless=s.fruitless + 1)
+        case Released(ending=ending):
+            waiting = ending is Ending.WAITING
+            looks, fruitless = (s.looks + 1, s.fruitless - 1) if waiting else (0, s.fruitless)
+            return s._replace(owner="", looks=looks, fruitless=max(0, fruitless))
+        case StageMoved(to_stage=to_stage, final=final):
+            hold = Hold.DONE if final else s.hold
+            begun = sum(a for n, a in s.intents)
+            return s._replace(stage=to_stage, hold=hold, open=False, lane="", forgiven=begun, looks=0, fruitless=0)
+        case Parked():
+            return s._replace(hold=Hold.PARKED, lane="")
+        case Settled(applied=applied):
+            free = s._replace(hold=Hold.NONE, open=False, owner="", fruitless=0, looks=0)
+            return _closed(free, e) if applied else free._replace(forgiven=s.attempts)
+        case Paused():
+            return s._replace(hold=Hold.PAUSED, owner="")
+        case Resumed():
+            return s._replace(hold=Hold.NONE, owner="", fruitless=0, looks=0, forgiven=s.attempts)
+        case CancelRequested():
+            return s._replace(cancel=True, owner="")
+        case Canceled():
+            return s._replace(hold=Hold.CANCELED, owner="", lane="")
+        case Opened(stage=stage):
+            return s._replace(stage=stage, generation=e.generation)
+        case HeadChanged(stage=stage):
+            return TaskState(stage, e.generation, s.epoch, s.owner, s.plan, fruitless=s.fruitless)
+        case Reopened(stage=stage):
+            return TaskState(stage, e.generation, s.epoch)
+        case _:
+            return s
+
+
+def _closed(s: TaskState, e: Draft) -> TaskState:
+    step = next((p for p in s.plan.steps if p.name == e.step), None) if s.plan else None
+    return s._replace(
+        closed=(*s.closed, e.step),
+        intents=tuple((n, a) for n, a in s.intents if n != e.step),
+        open=False,
+        forgiven=0,
+        landed=s.landed or bool(step and step.irreversible),
+        fruitless=0,
+        looks=0,
+    )
+
+
+def fold(events: Iterable[Draft], start: TaskState = TaskState()) -> TaskState:  # noqa: B008  (immutable)
+    """Take in many events."""
+    for e in events:
+        start = evolve(start, e)
+    return start
