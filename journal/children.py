@@ -60,6 +60,7 @@ async def run_child(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: bytes = b"",
+    keep: int = OUTPUT_LIMIT,
 ) -> Exit:
     """
     Run one command to its end, or to its budget, and say how it ended.
@@ -74,6 +75,7 @@ async def run_child(
         env: The complete environment; None passes ours on.
         cwd: Folder to run in.
         stdin: What the child reads; then end of file.
+        keep: Bytes of each output stream to keep; who needs a whole answer takes `len(out) >= keep` as none.
 
     Raises:
         OSError: The program was not started, so nothing has happened. No other failure is raised as OSError.
