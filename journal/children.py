@@ -85,7 +85,7 @@ async def run_child(
     process = _spawn(argv, term, env, cwd, stdin)
     # No await between the start and the watch: a cancellation cannot slip in and leave an unwatched child.
     try:
-        child = _Child(process, term)
+        child = _Child(process, term, keep)
     except BaseException as error:
         _end_unwatched(process)
         if not isinstance(error, OSError):
@@ -124,7 +124,7 @@ def child_env(names: Iterable[str] = (), **values: str) -> dict[str, str]:
 class _Child:
     """One child under watch. Its group is ended before it is reaped: until then the number cannot be another's."""
 
-    def __init__(self, process: subprocess.Popen[bytes], term: Term | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], term: Term | None, keep: int) -> None:
         assert process.stdout and process.stderr
         self._loop = asyncio.get_running_loop()
         self._process, self._term = process, term
@@ -137,7 +137,7 @@ class _Child:
             raise
         self._gone: asyncio.Future[int] = self._loop.create_future()
         self._loop.add_reader(self._pidfd, self._ended)
-        self._out, self._err = _Listener(self._loop, process.stdout), _Listener(self._loop, process.stderr)
+        self._out, self._err = (_Listener(self._loop, pipe, keep) for pipe in (process.stdout, process.stderr))
 
     def _ended(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -173,8 +173,8 @@ class _Child:
 class _Listener:
     """Reads one pipe as it fills; `silent` is done at its end of file."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pipe: IO[bytes]) -> None:
-        self._loop, self._pipe = loop, pipe
+    def __init__(self, loop: asyncio.AbstractEventLoop, pipe: IO[bytes], keep: int) -> None:
+        self._loop, self._pipe, self._keep = loop, pipe, keep
         self.kept = bytearray()
         self.silent: asyncio.Future[None] = loop.create_future()
         os.set_blocking(pipe.fileno(), False)
@@ -185,7 +185,7 @@ class _Listener:
             chunk = os.read(self._pipe.fileno(), 65536)
         except BlockingIOError:
             return
-        self.kept += chunk[: OUTPUT_LIMIT - len(self.kept)]
+        self.kept += chunk[: self._keep - len(self.kept)]
         if not chunk:
             self.silent.set_result(None)
             self.close()
