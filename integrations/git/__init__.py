@@ -1,0 +1,1 @@
+"""Git as a far side: a bare repository, the merge into it, and the fact "SHA in main"."""
