@@ -1,0 +1,1 @@
+"""The demo: a small world of real repositories to drive tasks through."""
