@@ -34,6 +34,7 @@ _SETTINGS = (
     "core.logAllRefUpdates=always",
     "core.commitGraph=false",  # it can name commits whose objects are gone
     "core.fsmonitor=false",
+    "core.filesRefLockTimeout=2000",  # milliseconds; a transaction that syncs takes longer than the default waits
     "gc.auto=0",
     "maintenance.auto=false",
     "credential.helper=",
@@ -293,6 +294,25 @@ class Repository:
         if lost := _LOST.search(done.tail):
             raise RefMovedError(ref=lost[1], said=done.tail)
         raise GitError(command="update-ref", code=done.code, said=done.tail)
+
+    async def append(self, ref: str, old: str, path: str, content: bytes, message: str, at_s: int) -> str:
+        """
+        Add one commit, which holds one file, to the chain under `ref`, if that still is at `old` ("" = not there yet).
+
+        Returns:
+            The new commit's id, or "" when the ref has moved and nothing was changed.
+
+        Raises:
+            GitError: Whether the ref moved is unknown, unless it is a `LeftoverLockError`.
+        """
+        tree = await self.write_file_tree(path, content)
+        author = Author("Transition Journal", "journal@localhost", at_s)
+        commit = await self.write_commit(tree, (old,) if old else (), message, author)
+        try:
+            await self.transact((RefUpdate(ref, commit, old or NOTHING),), message.partition("\n")[0])
+        except RefMovedError:
+            return ""
+        return commit
 
     async def fetch(self, remote: str, *refspecs: str) -> None:
         """Fetch without tags and without touching FETCH_HEAD; a failure is a `GitError`, never stale data."""
