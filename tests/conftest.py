@@ -17,19 +17,21 @@ from hypothesis import HealthCheck, settings
 
 MULTIPLIERS = {"": 1, "ci": 10, "full": 200}
 LONG = os.environ.get("LONG", "")
-if LONG not in MULTIPLIERS:
-    pytest.exit(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset", returncode=2)
 
-for name, factor in MULTIPLIERS.items():
+
+def pytest_configure() -> None:
+    """Refuse a LONG nobody defined, then tell Hypothesis how much to try."""
+    if LONG not in MULTIPLIERS:
+        raise pytest.UsageError(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset")
     settings.register_profile(
-        name or "default",
-        max_examples=50 * factor,
+        "long" if LONG else "default",
+        max_examples=50 * MULTIPLIERS[LONG],
         deadline=None,  # a slow machine is no bug of ours
         print_blob=True,
-        derandomize=not name,  # the default suite gives the same answer twice; the long ones look for new ones
+        derandomize=not LONG,  # the default suite gives the same answer twice; the long ones look for new ones
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-settings.load_profile(LONG or "default")
+    settings.load_profile("long" if LONG else "default")
 
 
 @dataclass(frozen=True, slots=True)
