@@ -1,0 +1,83 @@
+"""Between rows of the event table and events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from journal.chain import hash_body, header, link
+from journal.codec import SCHEMAS, decode, encode
+from journal.events import Draft, Event, StageMoved, key_of
+
+Row = tuple[int, str, int, int, int, str, int, str, int, str, str, str, bytes, int, bytes, bytes]
+"""In the order of `schema.COLUMNS`."""
+
+INSERT = "INSERT INTO journal_events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+
+
+def place(
+    task: str, draft: Draft, *, position: int, version: int, at: int, prev_hash: bytes, basis: int, redact: Redact | None = None
+) -> Event:
+    """
+    Give a draft its place in the log.
+
+    Args:
+        task: The stream; empty for the log's own.
+        draft: What happened.
+        position: Next place in the log.
+        version: Next place in the stream.
+        at: Microseconds since 1970.
+        prev_hash: Hash of the event before.
+        basis: Position of the outcome a stage move rests on.
+        redact: Takes known secrets out of the stored text (L6).
+    """
+    if isinstance(draft.body, StageMoved):
+        draft = replace(draft, body=replace(draft.body, because=basis))
+    text = encode(draft.body)
+    if redact is not None and (clean := redact(text)) != text:
+        draft = replace(draft, body=decode(draft.kind, SCHEMAS[draft.kind], clean))
+        text = clean
+    schema = SCHEMAS[draft.kind]
+    body_hash = hash_body(text)
+    head = header(
+        position, task, version, draft.generation, draft.epoch, draft.kind, schema, draft.step, draft.attempt,
+        key_of(task, draft), draft.actor, at,
+    )  # fmt: skip
+    digest = link(prev_hash, body_hash, head)
+    return Event(position, task, version, draft, schema, at, text, body_hash, prev_hash, digest)
+
+
+class Redact:
+    """Replaces every known secret in a text; called on the canonical JSON before it is hashed and stored."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        # Longest first, so that a secret that contains another one leaves nothing of itself behind.
+        self._secrets = sorted({s for s in secrets if len(s) >= 6}, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "[redacted]")
+        return text
+
+
+def to_row(event: Event) -> Row:
+    """An event as the table stores it."""
+    draft = event.draft
+    return (
+        event.position, event.task, event.version, draft.generation, draft.epoch, draft.kind.value, event.schema,
+        draft.step, draft.attempt, event.key, draft.actor, event.body_text, event.body_hash, event.at,
+        event.prev_hash, event.hash,
+    )  # fmt: skip
+
+
+def from_row(row: Sequence[Any]) -> Event:
+    """
+    A stored row as an event.
+
+    Raises:
+        DamagedError: The body is of an unknown kind or newer schema, or is no such body.
+    """
+    position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, body_hash, at, prev, own = row
+    draft = Draft(decode(kind, schema, text), epoch, generation, actor, step, attempt)
+    return Event(position, task, version, draft, schema, at, text, body_hash, prev, own)

@@ -1,0 +1,148 @@
+"""The log on SQLite: the writer's thread for appending, an aiosqlite connection for reading (decision 0005)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from journal.errors import JournalError, NotWriterError
+from journal.events import Event
+from journal.log.connection import open_reader
+from journal.log.rows import Redact, from_row
+from journal.log.schema import COLUMNS
+from journal.log.unit import Answer, Unit, Written
+from journal.log.writer import Writer
+from journal.ports import Clock
+from journal.projection import Projection
+from journal.stream import Stream, fold_stream
+
+CACHED_STREAMS = 2048
+"""Folded streams kept; a cache is coherent because this process is the only writer."""
+
+_OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"
+_OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"
+
+
+class SqliteLog:
+    """`EventLog` over one SQLite file. Without a writer it only reads: a standby, or somebody who looks."""
+
+    def __init__(self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str) -> None:
+        self.path, self._reader, self._writer, self._journal_id = path, reader, writer, journal_id
+        self._streams: OrderedDict[str, Stream] = OrderedDict()
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        write: bool,
+        clock: Clock,
+        new_id: Callable[[], str],
+        projections: Iterable[Projection] = (),
+        redact: Redact | None = None,
+    ) -> SqliteLog:
+        """
+        Open the file.
+
+        Args:
+            path: The database file; made if it is missing and `write` is set.
+            write: The caller holds the writer lock and drives.
+            clock: For the times of events.
+            new_id: Makes the journal's id when it is created.
+            projections: Views that are kept in the writer's transaction.
+            redact: Takes known secrets out of stored bodies.
+
+        Raises:
+            StoreError: With what was found and how to mend it.
+        """
+        writer = (
+            Writer(path, clock=clock, new_id=new_id, projections=tuple(projections), redact=redact) if write else None
+        )
+        try:
+            reader = await aiosqlite.Connection(lambda: open_reader(path), iter_chunk_size=256)
+        except BaseException:
+            if writer:
+                await writer.close()
+            raise
+        async with reader.execute("SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1") as rows:
+            first = await rows.fetchone()
+        return cls(path, reader, writer, first[0] if first else "")
+
+    @property
+    def journal_id(self) -> str:
+        return self._journal_id
+
+    @property
+    def writes(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def broken(self) -> JournalError | None:
+        return self._writer.broken if self._writer else None
+
+    @property
+    def writer(self) -> Writer | None:
+        return self._writer
+
+    async def head(self) -> tuple[int, str]:
+        rows = await self.query("SELECT position, hash FROM journal_events ORDER BY position DESC LIMIT 1")
+        return (rows[0][0], rows[0][1].hex()) if rows else (0, "")
+
+    async def read(self, task: str) -> Stream:
+        if self._writer and (stream := self._streams.get(task)):
+            self._streams.move_to_end(task)
+            return stream
+        stream = Stream(task)
+        while events := await self.events(task=task, after=stream.version):
+            stream = fold_stream(task, events, stream)
+        if stream.version:
+            self._keep(stream)
+        return stream
+
+    async def append(self, unit: Unit) -> Answer:
+        if self._writer is None:
+            raise NotWriterError(path=str(self.path), holder="this process only reads")
+        task = unit.stream.task
+        try:
+            answer = await self._writer.append(unit)
+        except BaseException:  # cancelled or unknown: what the log holds by now must be read anew
+            self._streams.pop(task, None)
+            raise
+        if isinstance(answer, Written) and task:
+            self._keep(answer.stream)
+        else:
+            self._streams.pop(task, None)
+        return answer
+
+    def _keep(self, stream: Stream) -> None:
+        kept = self._streams.get(stream.task)
+        if kept and kept.version > stream.version:
+            return
+        self._streams[stream.task] = stream
+        self._streams.move_to_end(stream.task)
+        if len(self._streams) > CACHED_STREAMS:
+            self._streams.popitem(last=False)
+
+    async def events(self, *, task: str | None = None, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        if task is None:
+            rows = await self.query(_OF_LOG, (after, limit))
+        else:
+            rows = await self.query(_OF_TASK, (task, after, limit))
+        return [from_row(row) for row in rows]
+
+    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
+        async with self._reader.execute(sql, parameters) as cursor:
+            return list(await cursor.fetchall())
+
+    def count(self, name: str, actor: str, task: str = "") -> None:
+        if self._writer:
+            self._writer.count(name, actor, task)
+
+    async def close(self) -> None:
+        await self._reader.close()
+        if self._writer:
+            await self._writer.close()

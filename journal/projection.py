@@ -1,0 +1,125 @@
+"""
+What the log asks of a projection: tables of its own, filled in the writer's transaction, rebuildable (L1, R94, R95).
+
+The log hands over a connection and events; what a projection means is its own business (`projections/`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from journal.events import Event
+from journal.log.rows import from_row
+from journal.log.schema import COLUMNS, statements
+
+CHUNK = 2000
+"""Events folded at once while catching up."""
+
+
+class Projection(Protocol):
+    """A view that is derived from the log and nothing else."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int:
+        """Grows when its tables or meaning change; then it is rebuilt."""
+        ...
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Its tables, to be dropped before a rebuild."""
+        ...
+
+    @property
+    def script(self) -> str:
+        """Statements that create its tables."""
+        ...
+
+    def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
+        """Take in events in order, inside the writer's transaction."""
+        ...
+
+    def reset(self) -> None:
+        """Forget whatever is cached: the transaction was rolled back."""
+        ...
+
+
+def store_checkpoints(db: sqlite3.Connection, projections: Sequence[Projection], last: Event) -> None:
+    """Record how far the views reach and which log they reflect."""
+    if projections:
+        db.executemany(
+            "UPDATE journal_projections SET position = ?, hash = ? WHERE name = ?",
+            [(last.position, last.hash, p.name) for p in projections],
+        )
+
+
+def catch_up(
+    db: sqlite3.Connection,
+    projections: Sequence[Projection],
+    *,
+    rebuild: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """
+    Bring every view to the head; one that is ahead, of another log or of another version begins from zero (R95).
+
+    Args:
+        db: The writer's connection, outside a transaction.
+        projections: The views.
+        rebuild: Begin from zero whatever is there.
+        progress: Called with (position reached, head).
+    """
+    for projection in projections:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            start = 0 if rebuild else _start(db, projection)
+            if not start:
+                _recreate(db, projection)
+            _replay(db, projection, start, progress)
+            db.execute("COMMIT")
+        except BaseException:
+            projection.reset()
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def _start(db: sqlite3.Connection, projection: Projection) -> int:
+    row = db.execute(
+        "SELECT version, position, hash FROM journal_projections WHERE name = ?", (projection.name,)
+    ).fetchone()
+    if row is None or row[0] != projection.version:
+        return 0
+    at = db.execute("SELECT hash FROM journal_events WHERE position = ?", (row[1],)).fetchone()
+    return int(row[1]) if at and at[0] == row[2] else 0
+
+
+def _recreate(db: sqlite3.Connection, projection: Projection) -> None:
+    for table in projection.tables:
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in statements(projection.script):
+        db.execute(statement)
+    projection.reset()
+    db.execute(
+        "INSERT OR REPLACE INTO journal_projections VALUES (?, ?, 0, ?)", (projection.name, projection.version, bytes(32))
+    )
+
+
+def _replay(
+    db: sqlite3.Connection, projection: Projection, start: int, progress: Callable[[int, int], None] | None
+) -> None:
+    head = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
+    while start < head:
+        rows = db.execute(
+            f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?", (start, CHUNK)
+        ).fetchall()
+        events = [from_row(row) for row in rows]
+        projection.apply(db, events)
+        store_checkpoints(db, (projection,), events[-1])
+        start = events[-1].position
+        if progress is not None:
+            progress(start, head)
