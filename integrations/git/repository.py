@@ -34,6 +34,7 @@ _SETTINGS = (
     "core.logAllRefUpdates=always",
     "core.commitGraph=false",  # it can name commits whose objects are gone
     "core.fsmonitor=false",
+    "advice.graftFileDeprecated=false",  # ours is empty and meant
     "core.filesRefLockTimeout=2000",  # milliseconds; a transaction that syncs takes longer than the default waits
     "gc.auto=0",
     "maintenance.auto=false",
@@ -210,7 +211,7 @@ class Repository:
 
     async def revisions(self, *argv: str) -> list[str]:
         """The lines of `rev-list`."""
-        return (await self._ask("rev-list", *argv, "--")).text.split("\n")[: -1 or None]
+        return (await self._ask("rev-list", *argv, "--")).text.splitlines()
 
     async def messages(self, span: str, said: str, *options: str) -> list[tuple[str, str]]:
         """(id, message) of the commits in `span`, newest first, whose message contains the fixed text `said`."""
@@ -284,16 +285,20 @@ class Repository:
         """
         lines = ["start", *(_line(update) for update in updates), "prepare", "commit"]
         script = "".join(f"{line}\0" for line in lines).encode()
-        done = await self._git("update-ref", "-m", reason, "--stdin", "-z", stdin=script)
-        if left := _LOCK_FILE.search(done.tail):
-            if not locks.remove_if_stale(self.path, Path(left[1])):
-                raise LeftoverLockError(path=left[1], said=done.tail)
-            done = await self._git("update-ref", "-m", reason, "--stdin", "-z", stdin=script)
-        if done.code == 0:
+        code, said = await self._update_refs(script, reason)
+        if (left := _LOCK_FILE.search(said)) and locks.remove_if_stale(self.path, Path(left[1])):
+            code, said = await self._update_refs(script, reason)
+        if code == 0:
             return
-        if lost := _LOST.search(done.tail):
-            raise RefMovedError(ref=lost[1], said=done.tail)
-        raise GitError(command="update-ref", code=done.code, said=done.tail)
+        if left := _LOCK_FILE.search(said):
+            raise LeftoverLockError(path=left[1], said=said[:400])
+        if lost := _LOST.search(said):
+            raise RefMovedError(ref=lost[1], said=said[:400])
+        raise GitError(command="update-ref", code=code, said=said[:400])
+
+    async def _update_refs(self, script: bytes, reason: str) -> tuple[int, str]:
+        done = await self._git("update-ref", "-m", reason, "--stdin", "-z", stdin=script)
+        return done.code, done.err.decode("utf-8", "replace").strip()
 
     async def append(self, ref: str, old: str, path: str, content: bytes, message: str, at_s: int) -> str:
         """
