@@ -7,6 +7,7 @@ Worker, reaper, reconciler, webhook, startup and operator differ only in the run
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -271,7 +272,7 @@ def _enter(run: Run) -> Action:
     if run.state is None:
         return Read()
     s = run.state
-    plan = plan_of(run, s)
+    plan = plan_of(run.route.edge, s)
     assert plan is not None  # `learn` refuses a task that has nowhere to go
     if s.cancel and not s.open:
         return Append(s, (_foreign(run, s, Canceled("requested earlier")),))
@@ -292,9 +293,9 @@ def _enter(run: Run) -> Action:
     return Append(s, (acquired,))
 
 
-def plan_of(run: Run, s: TaskState) -> EdgePlan | None:
+def plan_of(edge: Callable[[str], EdgePlan | None], s: TaskState) -> EdgePlan | None:
     """A transition that has begun keeps the plan it was begun with; otherwise the pipeline says (DESIGN 7)."""
-    return s.plan if s.begun else run.route.edge(s.stage)
+    return s.plan if s.begun else edge(s.stage)
 
 
 def _foreign(run: Run, s: TaskState, body: Body) -> Draft:
@@ -479,7 +480,7 @@ def _seen(run: Run, s: TaskState) -> Run:
         return _leave(run, s, Ending.LOST, f"the stage is {s.stage}, not {run.expect}")
     if s.hold is not Hold.NONE:
         return _leave(run, s, Ending.REFUSED, f"the task is {s.hold}")
-    if plan_of(run, s) is None:
+    if plan_of(run.route.edge, s) is None:
         return _leave(run, s, Ending.REFUSED, f"the pipeline has no edge from stage {s.stage}")
     return run._replace(state=s)
 

@@ -83,4 +83,12 @@ class Unavailable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """An operator took a stuck ownership away; the task is free under a new epoch."""
+
+    task: str
+    epoch: int
+
+
 Result = Advanced | Deferred | Waiting | LostRace | Parked | RolledBack | Refused | Unavailable

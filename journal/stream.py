@@ -27,7 +27,7 @@ class Stream:
     state: TaskState = TaskState()
     subject: Subject = Subject("", "", "")
     owner: Owner | None = None  # of the running term
-    outcomes: MappingProxyType[str, Evidence] = field(default=_NONE)  # applied in this generation
+    outcomes: MappingProxyType[str, Evidence] = field(default_factory=lambda: _NONE)  # applied in this generation
     expected: Evidence = ()  # of the last intent
     intent: Anchor | None = None  # the last one
     intents: frozenset[str] = frozenset()  # "position:hash" of every intent, so that a citation can be checked
@@ -49,7 +49,9 @@ class Stream:
                 subject = replace(self.subject, head=body.head or self.subject.head)
                 return replace(new, subject=subject, outcomes=_NONE, since_us=event.at, look_us=0, reason="")
             case Acquired():
-                return replace(new, owner=body.owner, basis=event.position, look_us=0)
+                # Looks at one question are counted from the first: time that nobody asked in is no waiting.
+                since = self.since_us if self.state.looks else event.at
+                return replace(new, owner=body.owner, basis=event.position, look_us=0, since_us=since)
             case Intended():
                 anchor = Anchor(event.position, event.hash.hex())
                 cited = self.intents | {f"{anchor.position}:{anchor.hash}"}

@@ -1,0 +1,140 @@
+"""`advance_stage`: the small loop between the engine and the ports, and what its endings mean to the caller."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from journal.engine import (
+    Action,
+    Append,
+    Apply,
+    Ask,
+    EndHolder,
+    Finished,
+    Probe,
+    Quiesce,
+    Read,
+    Result,
+    Run,
+    TakeLock,
+    Unlock,
+    Wait,
+    learn,
+    next_action,
+)
+from journal.events import Owner
+from journal.ownership import read_holder
+from journal.pipeline import Pipeline
+from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Waiting
+from journal.results import Result as Answer
+from journal.shell import Ports, TaskPorts, Tools
+from journal.stream import Stream
+from journal.words import Cause, Ending
+
+logger = structlog.get_logger(__name__)
+
+Wrap = Callable[[Ports, str], Ports]
+"""Stands something before the ports of a run (crash points); gets the task's id too."""
+
+_numbers = itertools.count(1)
+
+
+async def drive(
+    tools: Tools,
+    pipeline: Pipeline,
+    me: Owner,
+    task: str,
+    *,
+    expect: str = "",
+    actor: str,
+    cause: Cause = Cause.GONE,
+    wrap: Wrap | None = None,
+) -> Answer:
+    """
+    Run one actor's try at one task to its end.
+
+    Raises:
+        StoreError: The log failed; the run is dropped as a crash would drop it, the lock is given back.
+    """
+    stream = await tools.log.read(task)
+    if not stream.version:
+        return Refused(task, "no such task; `journal open` opens one")
+    number = f"{me.instance[:12]}.{next(_numbers)}"
+    own = replace(me, run=number)
+    run = Run(actor, own, pipeline.route(stream.subject), task, expect, cause)
+    ports = TaskPorts(tools, task, actor, number)
+    before = stream
+    try:
+        run = await _loop(wrap(ports, task) if wrap else ports, run)
+    finally:
+        # A bug or a cancellation: the intent stays open for whoever comes next, the lock must not stay taken.
+        ports.drop_lock()
+    assert run.ending is not None or run.busy is not None
+    return _answer(tools, run, before, ports.stream)
+
+
+async def _loop(ports: Ports, run: Run) -> Run:
+    log = logger.bind(task=run.task, actor=run.actor, run=run.me.run)
+    while not isinstance(action := next_action(run), Finished):
+        result = await perform(ports, action, run)
+        log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)
+        run = learn(run, action, result)
+    log.info("run_finished", ending=action.ending, reason=action.reason, epoch=run.state.epoch if run.state else 0)
+    return run._replace(ending=action.ending, reason=action.reason)
+
+
+async def perform(ports: Ports, action: Action, run: Run) -> Result:
+    """Do the one thing that the engine named."""
+    match action:
+        case TakeLock():
+            return await ports.take_lock()
+        case EndHolder():
+            return await ports.end_holder()
+        case Read():
+            return await ports.read()
+        case Ask(plan=plan):
+            return await ports.ask(plan, run.pending)
+        case Append(drafts=drafts):
+            return await ports.append(drafts)
+        case Quiesce(step=step, fence=fence):
+            return await ports.quiesce(step, fence, run.pending)
+        case Probe(step=step):
+            return await ports.probe(step, run.pending)
+        case Apply(step=step, fence=fence):
+            return await ports.apply(step, fence)
+        case Wait(nth=nth, step=step):
+            return await ports.wait(nth, step)
+        case Unlock():
+            return await ports.unlock()
+        case Finished():
+            raise AssertionError(action)
+
+
+def _answer(tools: Tools, run: Run, before: Stream, after: Stream) -> Answer:
+    """The ending in the caller's terms."""
+    task, stage, epoch = run.task, after.state.stage or before.state.stage, after.state.epoch
+    assert run.ending is not None
+    match run.ending:
+        case Ending.ADVANCED:
+            return Advanced(task, before.state.stage, stage, epoch)
+        case Ending.DEFERRED:
+            tools.log.count("deferred", run.actor, task)
+            holder = read_holder(tools.locks.task_path(task))
+            return Deferred(task, str(holder), before.state.epoch)
+        case Ending.LOST:
+            return LostRace(task, stage, epoch, run.reason)
+        case Ending.PARKED:
+            return Parked(task, stage, run.reason)
+        case Ending.WAITING:
+            return Waiting(task, stage, run.reason, max(0, after.look_us - tools.clock.now_us()) // 1000)
+        case Ending.ROLLED_BACK:
+            return RolledBack(task, stage, run.reason)
+        case Ending.REFUSED:
+            if after.state.hold == "parked":
+                return Parked(task, stage, after.reason or run.reason)
+            return Refused(task, run.reason, stage)
+

@@ -1,0 +1,285 @@
+"""
+The facade: open a journal, open tasks, advance them, look at them (CONTRACT "Library").
+
+One process drives: whoever holds the writer lock. Another one that opens the same file reads, or waits as hot standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from journal import names
+from journal.advance import Wrap, drive
+from journal.boundary import never_raises
+from journal.clock import SystemClock, SystemIds, this_process
+from journal.errors import InvalidInputError, NotWriterError, PipelineError, UnknownTaskError
+from journal.events import Draft, Event, Opened
+from journal.log.rows import Redact
+from journal.log.sqlite import SqliteLog
+from journal.log.unit import Unit, Written
+from journal.ownership import LockFile, Locks, read_holder
+from journal.pipeline import Pipeline
+from journal.ports import Clock, Gate, Ids, StepAdapter, Subject
+from journal.projection import Projection
+from journal.release import take_away
+from journal.results import Freed, LostRace, Parked, Refused, Result
+from journal.shell import Tools
+from journal.stream import Stream
+from journal.words import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What `open_task` is asked for."""
+
+    task: str
+    repo: str
+    branch: str
+    base: str = "main"
+    head: str = ""
+    pr: int = 0
+    stage: str = ""  # "" = the pipeline's first
+
+
+J = TypeVar("J", bound="Journal")
+
+
+class Pending(Generic[J]):
+    """A journal about to be opened: await it, or enter it with `async with`."""
+
+    def __init__(self, opening: Coroutine[Any, Any, J]) -> None:
+        self._opening = opening
+        self._journal: J | None = None
+
+    def __await__(self) -> Generator[Any, Any, J]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> J:
+        self._journal = await self._opening
+        return self._journal
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._journal is not None:
+            await self._journal.close()
+
+
+class Journal:
+    """A journal that this process has open. Make it with `Journal.open`."""
+
+    def __init__(
+        self, log: SqliteLog, locks: Locks, tools: Tools, pipeline: Pipeline, writer_lock: LockFile | None, wrap: Wrap | None
+    ) -> None:
+        self.log, self.locks, self.pipeline = log, locks, pipeline
+        self.tools, self.me, self.clock = tools, locks.me, tools.clock
+        self._writer_lock, self._wrap = writer_lock, wrap
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        pipeline: Pipeline,
+        steps: Mapping[str, StepAdapter],
+        gates: Mapping[str, Gate] = MappingProxyType({}),
+        projections: Iterable[Projection] = (),
+        write: bool = True,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        secrets: Sequence[str] = (),
+        address: str = "",
+        wrap: Wrap | None = None,
+        writer_lock: LockFile | None = None,
+    ) -> Pending[Self]:
+        """
+        Open the journal in a database file, beside whatever else lies in it (NFR-3): `async with`, or `await`.
+
+        Args:
+            path: The database file; made if it is missing and `write` is set.
+            pipeline: The checked definition.
+            steps: An adapter for every step of the pipeline.
+            gates: An adapter for every gate.
+            projections: Views to keep in the writer's transaction.
+            write: Drive; needs the writer lock. Without it the journal only reads.
+            clock: Time; the machine's by default.
+            ids: Randomness; the kernel's by default.
+            secrets: Texts that must never be stored.
+            address: Where this process listens, for command lines that find the lock taken.
+            wrap: Stands before the ports of every run (crash points in demo and tests).
+            writer_lock: The lock, if the caller has it already (a standby that took over).
+
+        Raises:
+            NotWriterError: `write`, and another process holds the writer lock.
+            PipelineError: A step or gate of the pipeline has no adapter.
+            StoreError: The file cannot be used; says why and what to do.
+        """
+        return Pending(
+            cls._open(
+                Path(path),
+                pipeline,
+                steps,
+                gates,
+                tuple(projections),
+                clock or SystemClock(),
+                ids or SystemIds(),
+                Redact(secrets) if secrets else None,
+                address if write else None,
+                wrap,
+                writer_lock,
+            )
+        )
+
+    @classmethod
+    async def _open(
+        cls,
+        path: Path,
+        pipeline: Pipeline,
+        steps: Mapping[str, StepAdapter],
+        gates: Mapping[str, Gate],
+        projections: tuple[Projection, ...],
+        clock: Clock,
+        ids: Ids,
+        redact: Redact | None,
+        address: str | None,  # None = only read
+        wrap: Wrap | None,
+        lock: LockFile | None,
+    ) -> Self:
+        _check_adapters(pipeline, steps, gates)
+        locks = Locks(path, this_process(ids.instance()))
+        write = address is not None
+        if write and lock is None and path.parent.is_dir():
+            lock = locks.take_writer("journal", address or "")
+            if lock is None:
+                raise NotWriterError(path=str(path), holder=str(read_holder(locks.writer_path())))
+        try:
+            log = await SqliteLog.open(
+                path, write=write, clock=clock, new_id=ids.instance, projections=projections, redact=redact
+            )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        tools = Tools(log, locks, dict(steps), dict(gates), clock, {}, pipeline.reaper_max_running_s)
+        return cls(log, locks, tools, pipeline, lock, wrap)
+
+    async def close(self) -> None:
+        """Cancel what runs, write what waits, give the writer lock back."""
+        running = [run for run in self.tools.running.values() if run is not asyncio.current_task()]
+        for run in running:
+            run.cancel()
+        if running:
+            await asyncio.wait(running)
+        await self.log.close()
+        if self._writer_lock is not None:
+            self._writer_lock.release()
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    async def open_task(self, wanted: NewTask, *, actor: str) -> Stream:
+        """
+        Open a task in its first stage.
+
+        Raises:
+            InvalidInputError: A name that is refused, or a stage the pipeline lacks.
+            TaskExistsError: The id is taken, ignoring letter case.
+            StoreError: Nothing was written.
+        """
+        stage = wanted.stage or self.pipeline.first
+        if stage not in self.pipeline.stages:
+            raise InvalidInputError(
+                what=f"stage '{names.shown(stage)}'", why=f"unknown; known: {', '.join(self.pipeline.stages)}"
+            )
+        if not 0 <= wanted.pr <= names.MAX_INTEGER:
+            raise InvalidInputError(what=f"pull request {wanted.pr}", why="not a number of a pull request")
+        body = Opened(
+            names.repository(wanted.repo),
+            names.branch(wanted.branch),
+            names.branch(wanted.base),
+            names.commit_id(wanted.head) if wanted.head else "",
+            wanted.pr,
+            stage,
+        )
+        task = names.task_id(wanted.task)
+        stream = await self.log.read(task)
+        draft = Draft(body, generation=1, actor=names.word(actor, "actor"))
+        answer = await self.log.append(Unit(replace(Stream(task), version=stream.version), (draft,)))
+        if not isinstance(answer, Written):
+            raise InvalidInputError(what=f"task '{task}'", why="somebody opened it at this moment")
+        return answer.stream
+
+    async def stream(self, task: str) -> Stream:
+        """
+        A task as it is now.
+
+        Raises:
+            UnknownTaskError: No event names it.
+        """
+        stream = await self.log.read(task)
+        if not stream.version:
+            raise UnknownTaskError(task=names.shown(task))
+        return stream
+
+    async def events(self, task: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        """A task's events after a version."""
+        return await self.log.events(task=task, after=after, limit=limit)
+
+    @never_raises
+    async def advance(
+        self, task: str, *, expect: str = "", actor: str = "worker", cause: Cause = Cause.GONE
+    ) -> Result:
+        """Move a task over its next edge, or say why not. Never raises (FR-7)."""
+        self._must_write()
+        return await drive(
+            self.tools, self.pipeline, self.me, task, expect=expect, actor=actor, cause=cause, wrap=self._wrap
+        )
+
+    @never_raises
+    async def release(
+        self, task: str, *, reason: str, actor: str = "operator"
+    ) -> Freed | Parked | LostRace | Refused:
+        """
+        Take a stuck ownership away by hand: end the holder, take the epoch, leave the task free (FR-6, R103).
+
+        The old owner is fenced from then on; whatever it had begun is settled from facts by the next run.
+        """
+        self._must_write()
+        reason = names.prose(reason, "reason")
+        if not (await self.log.read(task)).version:
+            return Refused(task, "no such task")
+        return await take_away(self.tools, self.pipeline, self.me, task, actor=actor, reason=reason)
+
+    def _must_write(self) -> None:
+        if not self.log.writes:
+            raise NotWriterError(path=str(self.log.path), holder=str(read_holder(self.locks.writer_path())))
+
+
+def _check_adapters(pipeline: Pipeline, steps: Mapping[str, StepAdapter], gates: Mapping[str, Gate]) -> None:
+    for edge in pipeline.edges:
+        for name in edge.steps:
+            if name not in steps:
+                raise PipelineError(where=f"steps.{name}", why="no adapter performs it; configure it under [steps]")
+        for name in edge.gates:
+            if name not in gates:
+                raise PipelineError(where=f"gates.{name}", why="no adapter answers it; configure it under [gates]")
+
+
+async def advance_stage(journal: Journal, task: str, *, expect: str = "", actor: str = "worker") -> Result:
+    """
+    Move a task over its next edge, or say why not (DC-4, FR-2). Never raises.
+
+    Args:
+        journal: An open journal that drives.
+        task: The task's id.
+        expect: The stage the caller believes in; "" = whatever it is. Another stage answers `LostRace`.
+        actor: Who asks: worker, reaper, reconciler, startup, operator, or a webhook's name.
+
+    Returns:
+        `Advanced | Deferred | Waiting | LostRace | Parked | RolledBack | Refused | Unavailable`.
+    """
+    return await journal.advance(task, expect=expect, actor=actor)

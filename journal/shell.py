@@ -1,0 +1,241 @@
+"""
+The shell of one run: performs what the engine names and hands back what was seen. Nothing here decides.
+
+Budgets, timeouts and exceptions of adapters end here: the engine awaits nothing but these ports (DESIGN 1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import structlog
+
+from journal.children import kill_group
+from journal.engine import (
+    Appended,
+    Asked,
+    Busy,
+    Ended,
+    Locked,
+    Lost,
+    Occupied,
+    Probed,
+    Quiet,
+    Replied,
+    Seen,
+    Unlocked,
+    Waited,
+)
+from journal.errors import StoreUnavailableError
+from journal.events import Applied, Draft
+from journal.log.port import EventLog
+from journal.log.unit import Moved, Taken, Unit, Written
+from journal.names import shown
+from journal.ownership import LockFile, Locks, held_for_s, read_holder
+from journal.plan import EdgePlan, StepPlan
+from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter
+from journal.stream import Stream
+from journal.words import Evidence, Fact, Opening, Outcome, evidence
+
+logger = structlog.get_logger(__name__)
+
+PROBE_BUDGET_S = 60.0
+"""Seconds one probe or gate may take; then it is unknown."""
+
+PAUSE_LIMIT_S = 30.0
+"""The longest pause inside a term; longer waits are released."""
+
+END_GRACE_S = 5.0
+"""Seconds between ending a holder and asking for its lock again."""
+
+
+class Ports(Protocol):
+    """Everything a run does to the world; crash points and the simulator stand in its place."""
+
+    async def take_lock(self) -> Locked | Busy: ...
+    async def end_holder(self) -> Ended: ...
+    async def read(self) -> Seen: ...
+    async def ask(self, plan: EdgePlan, pending: tuple[Draft, ...]) -> Asked: ...
+    async def append(self, drafts: tuple[Draft, ...]) -> Appended | Lost | Occupied: ...
+    async def quiesce(self, step: StepPlan, fence: tuple[int, int], pending: tuple[Draft, ...]) -> Quiet: ...
+    async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed: ...
+    async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied: ...
+    async def wait(self, nth: int, step: StepPlan) -> Waited: ...
+    async def unlock(self) -> Unlocked: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all runs of a process share."""
+
+    log: EventLog
+    locks: Locks
+    steps: Mapping[str, StepAdapter]
+    gates: Mapping[str, Gate]
+    clock: Clock
+    running: dict[str, asyncio.Task[object]]  # run by task, so that a reaper can cancel it
+    max_running_s: int
+
+
+class TaskPorts:
+    """`Ports` for one run of one task over the real log, locks and adapters."""
+
+    def __init__(self, tools: Tools, task: str, actor: str, run: str) -> None:
+        self._tools, self._task, self._actor, self._run = tools, task, actor, run
+        self._lock: LockFile | None = None
+        self.stream = Stream(task)
+
+    # -- the lock -----------------------------------------------------------------------------------------------------
+
+    async def take_lock(self) -> Locked | Busy:
+        # Nothing is awaited between taking the lock and remembering it: a cancellation cannot leak it.
+        self._lock = self._tools.locks.take_task(self._task, self._actor, self._run)
+        if self._lock is not None:
+            if current := asyncio.current_task():
+                self._tools.running[self._task] = current
+            return Locked()
+        holder = read_holder(self._tools.locks.task_path(self._task))
+        return Busy(overdue=self._actor == "reaper" and held_for_s(holder) > self._tools.max_running_s)
+
+    async def end_holder(self) -> Ended:
+        """Cancel the run if it is ours, kill the process groups that the lock file names, give them a moment."""
+        path = self._tools.locks.task_path(self._task)
+        holder = read_holder(path)
+        run = self._tools.running.get(self._task)
+        if run is not None and run is not asyncio.current_task():
+            run.cancel()
+            await asyncio.wait([run], timeout=END_GRACE_S)
+        for group in holder.groups if holder.boot == self._tools.locks.me.boot else ():
+            logger.warning("holder_ended", task=self._task, group=group, signal=int(signal.SIGKILL))
+            kill_group(group)
+        return Ended()
+
+    async def unlock(self) -> Unlocked:
+        self.drop_lock()
+        return Unlocked()
+
+    def drop_lock(self) -> None:
+        """Give the lock back at every ending; safe to call twice."""
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            self._tools.running.pop(self._task, None)
+            lock.release()
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    async def read(self) -> Seen:
+        self.stream = await self._tools.log.read(self._task)
+        return Seen(self.stream.state)
+
+    async def append(self, drafts: tuple[Draft, ...]) -> Appended | Lost | Occupied:
+        match await self._tools.log.append(Unit(self.stream, drafts)):
+            case Written(stream=stream):
+                self.stream = stream
+                return Appended(stream.state)
+            case Taken(holder=holder):
+                return Occupied(holder)
+            case Moved():
+                self.stream = await self._tools.log.read(self._task)
+                return Lost(self.stream.state)
+
+    # -- the world ----------------------------------------------------------------------------------------------------
+
+    async def ask(self, plan: EdgePlan, pending: tuple[Draft, ...]) -> Asked:
+        """The first gate that is not open answers for all."""
+        for name in plan.gates:
+            answer = await self._ask(name, pending)
+            if answer.opening is not Opening.OPEN:
+                reason = answer.reason or f"gate {name} is {answer.opening}"
+                return Asked(Answer(answer.opening, answer.seen, reason))
+        return Asked(Answer(Opening.OPEN))
+
+    async def _ask(self, name: str, pending: tuple[Draft, ...]) -> Answer:
+        gate = self._tools.gates.get(name)
+        if gate is None:
+            return Answer(Opening.UNKNOWN, reason=f"gate {name} is not configured here")
+        try:
+            async with asyncio.timeout(PROBE_BUDGET_S):
+                return await gate.ask(self._call(name, pending, 0, PROBE_BUDGET_S))
+        except Exception as error:
+            logger.warning("gate_failed", task=self._task, gate=name, error=repr(error))
+            return Answer(Opening.UNKNOWN, _error(error), f"gate {name} could not be asked: {shown(str(error))}")
+
+    async def quiesce(self, step: StepPlan, fence: tuple[int, int], pending: tuple[Draft, ...]) -> Quiet:
+        """Not bounded by the probe's budget: a drain bound may be long. A failure drops the run, as a crash would."""
+        budget_s = max(PROBE_BUDGET_S, step.budget_ms / 1000)
+        async with asyncio.timeout(budget_s):
+            await self._adapter(step).quiesce(self._call(step.name, pending, fence[1], budget_s))
+        return Quiet()
+
+    async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed:
+        asked_us = self._tools.clock.now_us()
+        finding = await self._probe(step, pending)
+        if finding.fact is Fact.OURS and (cites := dict(finding.seen).get("cites")):
+            # The world cites an event of this journal: if the log lacks it, the log is an older copy (V8, X2).
+            known = self.stream.intents | {f"{a.position}:{a.hash}" for a in (self.stream.intent,) if a}
+            if cites not in known:
+                seen = (*finding.seen, ("reason", "the effect cites an event that this journal lacks"))
+                finding = Finding(Fact.CONFLICT, tuple(sorted(dict(seen).items())))
+        since = self.stream.since_us if not pending else asked_us
+        return Probed(finding, late=asked_us - since > step.deadline_ms * 1000)
+
+    async def _probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Finding:
+        try:
+            async with asyncio.timeout(PROBE_BUDGET_S):
+                attempts = 0 if pending else self.stream.state.attempts
+                return await self._adapter(step).probe(self._call(step.name, pending, attempts, PROBE_BUDGET_S))
+        except Exception as error:
+            logger.warning("probe_failed", task=self._task, step=step.name, error=repr(error))
+            return Finding(Fact.UNKNOWN, _error(error))
+
+    async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied:
+        budget_s = step.budget_ms / 1000
+        try:
+            async with asyncio.timeout(budget_s):
+                call = self._call(step.name, (), fence[1], budget_s)
+                return Replied(await self._adapter(step).apply(call))
+        except TimeoutError:
+            return Replied(Reply(Outcome.UNKNOWN, evidence(reason=f"no end within {budget_s:.0f} s")))
+        except Exception as error:
+            logger.warning("apply_failed", task=self._task, step=step.name, error=repr(error))
+            return Replied(Reply(Outcome.UNKNOWN, _error(error)))
+
+    async def wait(self, nth: int, step: StepPlan) -> Waited:
+        await self._tools.clock.sleep(min(PAUSE_LIMIT_S, step.retry_ms / 1000 * 2 ** (nth - 1)))
+        return Waited()
+
+    def _adapter(self, step: StepPlan) -> StepAdapter:
+        adapter = self._tools.steps.get(step.name)
+        if adapter is None:
+            raise StoreUnavailableError(
+                path=f"step {step.name}", why="is not configured here", remedy="add it under [steps] in journal.toml"
+            )
+        return adapter
+
+    def _call(self, step: str, pending: tuple[Draft, ...], attempt: int, budget_s: float) -> Call:
+        stream = self.stream
+        applied = {d.step: d.body.seen for d in pending if isinstance(d.body, Applied)}
+        assert self._lock is not None
+        return Call(
+            self._tools.log.journal_id,
+            stream.subject,
+            stream.state.generation,
+            step,
+            stream.state.epoch,
+            attempt,
+            budget_s,
+            self._lock,
+            stream.intent if stream.state.open else None,
+            stream.expected if stream.state.open else (),
+            MappingProxyType({**stream.outcomes, **applied}),
+        )
+
+
+def _error(error: BaseException) -> Evidence:
+    return evidence(error=f"{type(error).__name__}: {shown(str(error), 300)}")
+
