@@ -95,9 +95,7 @@ def _settle(marker: Initiated, options: Options, left: set[str]) -> None:
                 _say(f"{marker.key}: a command of an earlier deployer still runs")
                 left.add(marker.key)
                 return
-            # Read under the lock: another deployer may have settled it since we looked.
-            if result_path(options.folder, marker.key).exists():
-                return
+            # Read under the lock: another deployer may have finished it since we looked.
             entry = ledger.entry(marker.key)
             if entry.started and not entry.finished and options.once:
                 entry = _interrupted(marker, ledger)

@@ -236,7 +236,8 @@ async def test_a_code_that_nobody_could_read_is_never_a_success() -> None:
     """Whoever starts us with SIGCHLD ignored makes the kernel forget exit codes; Popen alone would then answer 0."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert (await run_child(["false"], budget_s=20)).code == UNSEEN
+        for script in ("exit 1", "sleep 0.3; exit 1"):  # gone before, and after we could watch it
+            assert (await run_child(["sh", "-c", script], budget_s=20)).code == UNSEEN
     finally:
         signal.signal(signal.SIGCHLD, before)
 
