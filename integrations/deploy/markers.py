@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -111,7 +110,8 @@ def prepare_folder(folder: Path) -> None:
     try:
         fresh.rename(folder)
     except OSError:  # another process was first
-        shutil.rmtree(fresh)
+        (fresh / _AUTHORITY).unlink()
+        fresh.rmdir()
         if not folder.exists():
             raise
     _sync_folder(folder.parent)

@@ -505,3 +505,10 @@ def test_the_deployer_is_light() -> None:
     code = f"import sys; from integrations.deploy import deployer; print({heavy})"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     assert said.stdout.strip() == b"[]"
+
+
+async def test_processes_that_make_the_folder_at_once_agree_on_one(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "deploys"
+    await asyncio.gather(*(asyncio.to_thread(markers.prepare_folder, folder) for _ in range(8)))
+    assert [path.name for path in folder.parent.iterdir()] == ["deploys"]
+    assert markers.all_initiated(folder) == ([], [])
