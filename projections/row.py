@@ -1,0 +1,196 @@
+"""
+One task as the views show it: the decision state, folded by `journal.state`, beside what people and schedulers need.
+
+A row is the only mutable value here: it is built up event by event inside one transaction and thrown away when that is
+rolled back. It can be stored and loaded at any event, so continuing costs one row, however long the history is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from journal.errors import DamagedError
+from journal.events import (
+    NOBODY,
+    Acquired,
+    Canceled,
+    Event,
+    HeadChanged,
+    Opened,
+    Owner,
+    Parked,
+    Paused,
+    Released,
+    Reopened,
+    Resumed,
+    Settled,
+    StageMoved,
+)
+from journal.plan import EdgePlan, plan_from_text, plan_text
+from journal.state import TaskState, evolve
+from journal.words import Hold
+
+COLUMNS = (
+    "opened", "task", "repo", "branch", "base", "head", "pr", "stage", "status", "hold", "open", "generation", "epoch",
+    "version", "position", "run", "actor", "instance", "host", "pid", "from_stage", "to_stage", "step", "attempts",
+    "in_doubt", "begun", "lane", "acquired_us", "stage_position", "stage_since_us", "look_us", "reason", "parked_us",
+    "alert", "cancel", "opened_us", "changed_us", "plan", "memory",
+)  # fmt: skip
+"""Of `journal_view_tasks`, in order; `opened` is the position of the task's first event and the table's key."""
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """A task up to `version`. Times are event times in microseconds UTC; 0 = never."""
+
+    task: str
+    state: TaskState = TaskState()
+    version: int = 0
+    position: int = 0
+    opened: int = 0
+    opened_us: int = 0
+    changed_us: int = 0
+    repo: str = ""
+    branch: str = ""
+    base: str = ""
+    head: str = ""
+    pr: int = 0
+    owner: Owner = field(default=NOBODY)
+    actor: str = ""  # who acquired the running term
+    acquired_us: int = 0
+    stage_position: int = 0  # where the task entered its stage: the queue's order
+    stage_since_us: int = 0
+    look_us: int = 0  # when the next look is due; 0 = at once
+    reason: str = ""  # of the last waiting, parking or pause
+    parked_us: int = 0
+    alert: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Neither done nor canceled."""
+        return not self.state.ended
+
+    @property
+    def handed_over(self) -> bool:
+        """The step that ends its own process was begun or closed, and the edge is not over (FR-4)."""
+        state = self.state
+        plan = _running(state)
+        if plan is None:
+            return False
+        begun = {name for name, _ in state.intents}
+        return any(s.ends_owner and (s.name in state.closed or s.name in begun) for s in plan.steps)
+
+    @property
+    def status(self) -> str:
+        """One word for people; a hold says more than who owns, and handed over says more than waiting."""
+        state = self.state
+        if state.hold is not Hold.NONE:
+            return state.hold.value
+        if self.handed_over:
+            return "handed_over"
+        if state.owner:
+            return "owned"
+        return "waiting" if self.look_us else "free"
+
+    def take(self, event: Event) -> bool:
+        """
+        Take in the next event; says whether it was new. One that was taken already changes nothing (R94).
+
+        Raises:
+            DamagedError: Events between this row and the event are missing, so the view is not of this log.
+        """
+        if event.version <= self.version:
+            return False
+        if event.version != self.version + 1:
+            raise DamagedError(
+                path=f"view of task {self.task}",
+                why=f"reaches version {self.version} and the next event is version {event.version}",
+                remedy="run `journal projections rebuild`",
+            )
+        self.version, self.position, self.changed_us = event.version, event.position, event.at
+        self.state = evolve(self.state, event.draft)
+        self._people(event)
+        if not self.state.owner:
+            self.owner, self.actor, self.acquired_us = NOBODY, "", 0
+        if self.state.hold is not Hold.PARKED:
+            self.parked_us, self.alert = 0, ""
+        if self.state.ended:
+            # Nothing but `reopened` follows, which begins anew: what only a running edge needs is not kept for ever.
+            self.state = self.state._replace(plan=None, closed=(), intents=())
+        return True
+
+    def _people(self, event: Event) -> None:
+        """What the decision state leaves out."""
+        match event.draft.body:
+            case Acquired(owner=owner):
+                self.owner, self.actor, self.acquired_us = owner, event.draft.actor, event.at
+                self.look_us, self.reason = 0, ""
+            case Released(look_ms=look_ms, reason=reason):
+                self.look_us, self.reason = (event.at + look_ms * 1000 if look_ms else 0), reason
+            case StageMoved():
+                self._entered(event)
+            case Parked(reason=reason, alert=alert):
+                self.reason, self.parked_us, self.alert = reason, event.at, alert
+            case Opened() as body:
+                self.opened, self.opened_us = event.position, event.at
+                self.repo, self.branch, self.base = body.repo, body.branch, body.base
+                self.head, self.pr = body.head, body.pr
+                self._entered(event)
+            case HeadChanged(head=head) | Reopened(head=head):
+                self.head = head or self.head
+                self.look_us = 0
+                self._entered(event)
+            case Paused(reason=reason) | Canceled(reason=reason):
+                self.reason = reason
+            case Settled() | Resumed():
+                self.look_us, self.reason = 0, ""  # a person asked: look at once
+            case _:
+                pass
+
+    def _entered(self, event: Event) -> None:
+        self.stage_position, self.stage_since_us, self.reason = event.position, event.at, ""
+
+
+def store(row: TaskRow) -> tuple[Any, ...]:
+    """A row as `journal_view_tasks` stores it."""
+    state, owner = row.state, row.owner
+    plan, step = _running(state), ""
+    if plan is not None and (current := state.current):
+        step = current.name
+    memory = orjson.dumps((state.closed, state.intents, state.forgiven, state.landed, state.fruitless, state.looks))
+    return (
+        row.opened, row.task, row.repo, row.branch, row.base, row.head, row.pr, state.stage, row.status,
+        state.hold.value, int(row.open), state.generation, state.epoch, row.version, row.position, state.owner,
+        row.actor, owner.instance, owner.host, owner.pid, plan.source if plan else "", plan.target if plan else "",
+        step, state.attempts if step else 0, int(state.open), int(state.begun), state.lane, row.acquired_us,
+        row.stage_position, row.stage_since_us, row.look_us, row.reason, row.parked_us, row.alert, int(state.cancel),
+        row.opened_us, row.changed_us, _plan_text(state.plan) if state.plan else "", memory.decode(),
+    )  # fmt: skip
+
+
+def load(stored: tuple[Any, ...]) -> TaskRow:
+    """The row that `store` made this of."""
+    v = dict(zip(COLUMNS, stored, strict=True))
+    closed, intents, forgiven, landed, fruitless, looks = orjson.loads(v["memory"])
+    plan = plan_from_text(v["plan"]) if v["plan"] else None
+    state = TaskState(
+        v["stage"], v["generation"], v["epoch"], v["run"], plan, tuple(closed), tuple((n, a) for n, a in intents),
+        forgiven, bool(v["in_doubt"]), Hold(v["hold"]), bool(v["cancel"]), landed, fruitless, looks, v["lane"],
+    )  # fmt: skip
+    owner = Owner(v["run"], v["instance"], v["host"], v["pid"]) if v["run"] else NOBODY
+    same = ("version", "position", "opened", "opened_us", "changed_us", "repo", "branch", "base", "head", "pr", "actor",
+            "acquired_us", "stage_position", "stage_since_us", "look_us", "reason", "parked_us", "alert")  # fmt: skip
+    return TaskRow(v["task"], state, owner=owner, **{name: v[name] for name in same})
+
+
+def _running(state: TaskState) -> EdgePlan | None:
+    """The plan, while it is about the stage the task is in and somebody owns or has begun it."""
+    plan = state.plan
+    return plan if plan is not None and plan.source == state.stage else None
+
+
+_plan_text = lru_cache(maxsize=4096)(plan_text)
