@@ -1,0 +1,146 @@
+"""
+Visit every world reachable from the start, breadth first: the shortest trace to a violation, and who can get stuck (T2, T7).
+
+Liveness asked of every world: moves that are no misfortunes can still bring the task to an end or to a person. That is
+possibility, not inevitability; that actors look again is the assumption of PROTOCOL 7.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from recovery.prove.moves import Move, Rules
+from recovery.prove.world import Config, Violation, World
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What a search found."""
+
+    states: int
+    moves: int
+    seconds: float
+    complete: bool  # False: the limit cut it
+    violation: str = ""  # the shortest one, "" = none
+    stuck: int = 0  # worlds from which no end can be reached
+    trace: tuple[str, ...] = ()  # labels of the moves to the violation, or to the first stuck world
+    endings: Counter[str] = field(default_factory=Counter)  # worlds in which the task is over, by how
+    crashes: dict[str, Counter[str]] = field(default_factory=dict)  # crash point -> reachable endings -> worlds
+
+    @property
+    def safe(self) -> bool:
+        return not self.violation and not self.stuck
+
+
+class Search:
+    """One breadth-first search; the tables are arrays, since there are millions of entries."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.rules = Rules(cfg)
+        start = cfg.start()
+        self.index: dict[World, int] = {start: 0}
+        self.came: list[tuple[int, str]] = [(-1, "")]
+        self.queue = deque([start])
+        self.source, self.target = array("I"), array("I")  # moves that are no misfortunes
+        self.over: dict[str, list[int]] = {}
+        self.crashes: list[tuple[str, int]] = []
+        self.moves = 0
+
+    def run(self, limit: int) -> str:
+        """Search until everything was seen, the limit is reached, or a violation is met; returns that."""
+        while self.queue and len(self.came) <= limit:
+            world = self.queue.popleft()
+            k = self.index[world]
+            if self.rules.over(world):
+                self.over.setdefault(self.rules.ending(world), []).append(k)
+            moves = self.rules.moves(world)
+            while True:
+                try:
+                    move = next(moves, None)
+                except Violation as v:
+                    self.came.append((k, f"!! {v}"))
+                    return str(v)
+                if move is None:
+                    break
+                self._take(k, move)
+        return ""
+
+    def _take(self, k: int, move: Move) -> None:
+        label, fault, world = move
+        self.moves += 1
+        j = self.index.get(world)
+        if j is None:
+            j = self.index[world] = len(self.came)
+            self.came.append((k, label))
+            self.queue.append(world)
+        if not fault:
+            self.source.append(k)
+            self.target.append(j)
+        elif " crashes " in label:
+            self.crashes.append((label[2:], j))
+
+    def trace(self, k: int) -> tuple[str, ...]:
+        """The labels on the shortest way to a world."""
+        return tuple(reversed(list(self._back(k))))
+
+    def _back(self, k: int) -> Iterator[str]:
+        while k > 0:
+            k, label = self.came[k]
+            yield label
+
+    def reach(self, goals: list[int]) -> bytearray:
+        """Mark the worlds that can reach a goal without a misfortune."""
+        head, after = array("i", [-1]) * len(self.came), array("i", [-1]) * len(self.source)
+        for e, target in enumerate(self.target):
+            after[e], head[target] = head[target], e
+        marked = bytearray(len(self.came))
+        stack = list(goals)
+        for g in goals:
+            marked[g] = 1
+        while stack:
+            e = head[stack.pop()]
+            while e >= 0:
+                if not marked[k := self.source[e]]:
+                    marked[k] = 1
+                    stack.append(k)
+                e = after[e]
+        return marked
+
+
+def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False) -> Explored:
+    """
+    Search a configuration to its end or to `limit` worlds.
+
+    Args:
+        cfg: What to explore.
+        limit: The greatest number of worlds to keep; about 700 bytes each.
+        matrix: Tell for each crash point which endings can be reached afterwards.
+    """
+    began = time.perf_counter()
+    search = Search(cfg)
+    violation = search.run(limit)
+    complete = not violation and not search.queue
+    stuck, trace = 0, search.trace(len(search.came) - 1) if violation else ()
+    if complete:
+        ok = search.reach([k for ks in search.over.values() for k in ks])
+        stuck = len(ok) - sum(ok)
+        if stuck:
+            trace = (*search.trace(ok.index(0)), "!! stuck")
+    crashes = crash_matrix(search) if matrix and complete and not stuck else {}
+    seconds = time.perf_counter() - began
+    endings = Counter({name: len(ks) for name, ks in search.over.items()})
+    return Explored(len(search.index), search.moves, seconds, complete, violation, stuck, trace, endings, crashes)
+
+
+def crash_matrix(search: Search) -> dict[str, Counter[str]]:
+    """For each crash point: in how many worlds right after it each ending is still within reach."""
+    reach = {ending: search.reach(goals) for ending, goals in search.over.items()}
+    matrix: dict[str, Counter[str]] = {}
+    for point, k in search.crashes:
+        row = matrix.setdefault(point, Counter())
+        row.update(ending for ending, marked in reach.items() if marked[k])
+    return matrix

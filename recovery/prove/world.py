@@ -1,0 +1,140 @@
+"""
+The simulated world: actors, the journal's fold, the task's lock, a far side per step, requests in flight. Immutable.
+
+Only what a later move may depend on is kept, so that worlds that behave alike from here on are equal (ENGINE 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from journal import engine
+from journal.engine import Action, Result, Run
+from journal.plan import EdgePlan, StepPlan
+from journal.state import TaskState
+from recovery.prove.minds import Mind
+
+NOBODY = -1
+NAMES = "ABC"
+
+
+class Violation(Exception):  # noqa: N818  (what the search looks for, not a failure of ours)
+    """A world that must never be: told in one sentence, which the shortest trace ends with."""
+
+
+class Side(NamedTuple):
+    """The far side of one step, outside everything the journal controls."""
+
+    landed: int = 0  # the attempt whose effect happened last; 0 = none; 1 for a fact that came true by itself
+    keys: tuple[str, ...] = ()  # exclusive: keys that were used
+    fence: tuple[int, int] = (0, 0)  # fenced: the highest fence seen or installed
+    other: bool = False  # somebody outside the journal did it
+
+    @property
+    def there(self) -> bool:
+        return bool(self.landed) or self.other
+
+
+class Request(NamedTuple):
+    """An attempt on its way. What its far side never looks at is left empty, lest it tell equal worlds apart."""
+
+    remote: bool  # False: in a child, which holds the task's lock; True: nothing here can recall it
+    step: int
+    attempt: int
+    key: str
+    fence: tuple[int, int]
+    sender: str  # who still waits for the reply
+
+
+class Actor(NamedTuple):
+    """A process that may drive the task: idle, or in the middle of a run."""
+
+    life: int = 0  # the next process needs a name that the journal does not call the owner; two suffice
+    mind: Mind | None = None
+    sent: bool = False  # inside Apply, waiting for the reply
+    frozen: bool = False  # stopped for ever; never scheduled again
+
+
+class Bounds(NamedTuple):
+    """How often each of these may still happen. They bound the search; nothing else needs a cap."""
+
+    crash: int = 0  # an actor's process dies, its children live on
+    suspicion: int = 0  # a living owner is held for hung
+    freeze: int = 0  # the first actor stops for ever
+    bad_probe: int = 0  # a probe answers unknown or conflict
+    lag: int = 0  # a probe answers absent about an effect that is there
+    late: int = 0  # a probe comes after the deadline
+    refusal: int = 0  # the far side refuses a request, and says so
+    false_refusal: int = 0  # the far side does it and answers that it did not
+    early_claim: int = 0  # the far side answers that it did it, and does it later
+    external: int = 0  # somebody outside the journal does the step
+    power_cut: int = 0  # every process dies at once
+    shut_gate: int = 0  # a gate answers closed or unknown
+    busy_lane: int = 0  # another task holds the lane
+    pause: int = 0  # an operator pauses the task
+    cancel: int = 0  # an operator asks for the end
+    retry: int = 0  # an operator lets a parked task be driven again
+    settle: int = 0  # an operator settles parked doubt, truthfully
+    restore: int = 0  # the journal is replaced by an older copy
+
+
+class World(NamedTuple):
+    """Everything, at one moment."""
+
+    task: TaskState
+    sides: tuple[Side, ...]
+    net: tuple[Request, ...]
+    actors: tuple[Actor, ...]
+    lock: int  # which actor's process holds the task's lock; children hold it too, see `net`
+    doom: bool  # a deploy is about to restart the service, all actors at once
+    left: Bounds
+    durable: TaskState | None = None  # only without FULL: what a power cut leaves
+    saved: TaskState | None = None  # the backup
+
+
+NextAction = Callable[[Run], Action]
+Learn = Callable[[Run, Action, Result], Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What is explored: the edges, who acts, what may go wrong, and what the mutants break."""
+
+    plans: tuple[EdgePlan, ...]  # interned; the task begins at the first one's source
+    bounds: Bounds = Bounds(crash=2, suspicion=1, bad_probe=1)  # noqa: RUF009  (a NamedTuple is immutable)
+    actors: int = 2
+    reduced: bool = False  # merge moves that nobody can observe; mutants that break what is merged need False
+    reconciles: bool = False  # a reconciler frees a parked task whose effect shows up
+    # What the surroundings promise; False is a mutant, but for `deploy_kills`.
+    compares: bool = True  # an append compares the version
+    full_sync: bool = True  # a commit survives a power cut
+    lock_holds: bool = True  # the lock excludes; False: a suspicion may win a lock that is held
+    deploy_kills: bool = True  # the deployer ends who asked for it
+    floor: bool = True  # a restore begins an incarnation above every epoch ever used
+    next_action: NextAction = engine.next_action
+    learn: Learn = engine.learn
+
+    @property
+    def steps(self) -> tuple[StepPlan, ...]:
+        return tuple(s for p in self.plans for s in p.steps)
+
+    def start(self) -> World:
+        """A task that was just opened, and nobody doing anything."""
+        task = TaskState(self.plans[0].source, generation=1)
+        sides, actors = (Side(),) * len(self.steps), (Actor(),) * self.actors
+        return World(task, sides, (), actors, NOBODY, doom=False, left=self.bounds, durable=self._durable(task))
+
+    def _durable(self, task: TaskState) -> TaskState | None:
+        return None if self.full_sync else task
+
+
+class Route:
+    """The pipeline as the engine sees it. One object a search, compared by identity."""
+
+    def __init__(self, plans: tuple[EdgePlan, ...]) -> None:
+        self._edges = {p.source: p for p in plans}
+
+    def edge(self, stage: str) -> EdgePlan | None:
+        return self._edges.get(stage)
