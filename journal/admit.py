@@ -93,7 +93,8 @@ def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: Task
         case Resumed():
             _require(s.hold in (Hold.PARKED, Hold.PAUSED), "I7", "resumed a task that is neither parked nor paused")
         case Canceled():
-            _require(not s.open and not s.ended, "I15", "canceled with an open intent, or after the end")
+            settled = not (s.open or s.loose)
+            _require(settled and not s.ended, "I15", "canceled while an attempt may still land, or after the end")
         case Reopened():
             _require(not s.owner and not s.open, "I16", "reopened while owned or in doubt")
             _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
@@ -174,3 +175,4 @@ def _check_moved(s: TaskState, body: StageMoved) -> None:
         back = bool(plan.on_failure) and body.to_stage == plan.on_failure
         _require(back, "I12", f"stage_moved to {body.to_stage}, which the edge does not lead to")
         _require(not s.landed, "E8", "rolled back after something irreversible landed")
+        _require(not s.loose, "E8", "rolled back while an earlier attempt may still land")

@@ -121,8 +121,8 @@ def decide(
             return Decision(Verdict.WAIT, cell, "claimed applied, and the probe does not show it yet")
         if claim is Outcome.REJECTED:
             return Decision(Verdict.REJECT, cell, "refused, and the probe confirms that nothing happened")
-        if state.cancel:
-            return Decision(Verdict.PARK, cell, "cancel was requested while an attempt is in doubt")
+    if verdict is Verdict.DRIVE and state.cancel:
+        return Decision(Verdict.PARK, cell, "cancel was requested while an attempt may still land")
     if verdict is Verdict.DRIVE and state.attempts - state.forgiven >= step.attempts:
         return Decision(Verdict.PARK, cell, f"{step.attempts} attempts are used up")
     return Decision(verdict, cell)

@@ -274,7 +274,7 @@ def _enter(run: Run) -> Action:
     s = run.state
     plan = plan_of(run.route.edge, s)
     assert plan is not None  # `learn` refuses a task that has nowhere to go
-    if s.cancel and not s.open:
+    if s.cancel and not (s.open or s.loose):
         return Append(s, (_foreign(run, s, Canceled("requested earlier")),))
     acquired = Draft(
         Acquired(run.me, plan, s.owner, run.cause if s.owner else Cause.NONE), s.epoch + 1, s.generation, run.actor
@@ -327,6 +327,8 @@ def _drive(run: Run, table: Table) -> Action:
     step = view.current
     if step is None:
         return Append(s, (*run.pending, run.draft(_moved(view.plan)), run.draft(Released(Ending.ADVANCED))))
+    if view.cancel and not (view.open or view.loose):  # the doubt that kept it alive is settled
+        return Append(s, (*run.pending, run.draft(Canceled("requested earlier"))))
     if run.armed:
         return Apply(step, (view.generation, step.name), (run.epoch, view.attempts))
     if view.attempts and not run.quiet and step.guard in NEEDS_QUIET and run.claim is not Outcome.APPLIED:
@@ -422,7 +424,7 @@ def _park(run: Run, s: TaskState, view: TaskState, step: StepPlan, decision: Dec
     assert view.plan is not None and run.probed is not None
     why = _observed(run, view, step, decision)
     row, fact, _ = decision.cell
-    refused = row == "retry" and fact is Fact.ABSENT and not view.landed
+    refused = row == "retry" and fact is Fact.ABSENT and not (view.landed or view.loose)
     if refused and view.plan.on_failure and decision.verdict is Verdict.PARK:
         back = StageMoved(view.plan.source, view.plan.on_failure)
         reason = f"{step.name}: {decision.why}"

@@ -51,6 +51,7 @@ class TaskState(NamedTuple):
     fruitless: int = 0  # terms in a row without a closed step; a look at a waiting task is none (O2)
     looks: int = 0  # terms in a row that ended waiting
     lane: str = ""
+    loose: bool = False  # an attempt before the last was superseded in doubt and may still land (exclusive, repeatable)
 
     @property
     def current(self) -> StepPlan | None:
@@ -83,9 +84,11 @@ class TaskState(NamedTuple):
 def evolve(s: TaskState, e: Draft) -> TaskState:
     """Take in one event. Total: a stored fact is never refused."""
     match e.body:
-        case Intended(lane=lane):
+        case Intended(guard=guard, lane=lane):
             intents = (*((n, a) for n, a in s.intents if n != e.step), (e.step, e.attempt))
-            return s._replace(intents=intents, open=True, lane=lane)
+            # What fenced and probed re-drive is dead by then: quiesced. An exclusive one may land instead of the new one.
+            loose = s.loose or (s.open and guard in (Guard.EXCLUSIVE, Guard.REPEATABLE))
+            return s._replace(intents=intents, open=True, lane=lane, loose=loose)
         case Applied():
             return _closed(s, e)
         case Rejected():
@@ -107,7 +110,7 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s._replace(hold=Hold.PARKED, lane="")
         case Settled(applied=applied):
             free = s._replace(hold=Hold.NONE, open=False, owner="", fruitless=0, looks=0)
-            return _closed(free, e) if applied else free._replace(forgiven=s.attempts)
+            return _closed(free, e) if applied else free._replace(forgiven=s.attempts, loose=False)
         case Paused():
             return s._replace(hold=Hold.PAUSED, owner="")
         case Resumed():
@@ -132,6 +135,7 @@ def _closed(s: TaskState, e: Draft) -> TaskState:
         closed=(*s.closed, e.step),
         intents=tuple((n, a) for n, a in s.intents if n != e.step),
         open=False,
+        loose=False,
         forgiven=0,
         landed=s.landed or bool(step and step.irreversible),
         fruitless=0,
