@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +124,71 @@ async def test_a_branch_that_moved_after_the_review_is_not_merged(widgets: Widge
     assert widgets.main() == before
 
 
+@pytest.mark.proves("E5", "R24")
+async def test_a_base_that_moved_since_the_probe_leaves_the_merge_in_doubt(widgets: Widgets) -> None:
+    step, call = merging(widgets), call_about(widgets)
+    armed = replace(call, expected=(await step.probe(call)).seen)
+    moved = widgets.edit("other.txt", "x\n")
+    reply = await step.apply(armed)
+    assert reply.outcome is Outcome.UNKNOWN and seen(reply)["reason"] == "ref_moved"
+    assert seen(reply)["ref"] == "refs/heads/main" and widgets.main() == moved
+
+
+class Overtaken(Repository):
+    """A repository in which somebody moves a ref right before each of our transactions."""
+
+    __slots__ = ()
+    ref = ""
+    value = ""
+
+    async def transact(self, updates: Sequence[RefUpdate], reason: str) -> None:
+        run_git(self.path, "update-ref", self.ref, self.value)
+        await Repository.transact(self, updates, reason)
+
+
+@pytest.mark.proves("E5", "R25")
+@pytest.mark.parametrize("ref", ["refs/heads/main", "refs/heads/feature/1", "refs/journal/WID-1/1/merge_pr"])
+async def test_git_compares_base_branch_and_key_while_it_moves_them(widgets: Widgets, ref: str) -> None:
+    """Overtaken between our last look and the transaction: nothing of ours moves."""
+    step, call, before = merging(widgets), call_about(widgets), widgets.main()
+    late = type("Late", (Overtaken,), {"__slots__": (), "ref": ref, "value": widgets.feature(2).head})
+    overtaken = GitMerge(GitMergeConfig(), lambda _: late(widgets.scenery.repository))
+    reply = await overtaken.apply(replace(call, expected=(await step.probe(call)).seen))
+    assert reply.outcome is Outcome.UNKNOWN and seen(reply)["ref"] == ref
+    assert widgets.landed() == 0 and widgets.main() in {before, widgets.feature(2).head}
+    assert widgets.git("rev-parse", ref) == widgets.feature(2).head
+
+
+class Torn(Repository):
+    """A repository whose refs are read while a transaction is half visible: the key ref is there, main still old."""
+
+    __slots__ = ()
+    old = ""
+
+    async def refs(self, *wanted: str) -> tuple[str, ...]:
+        read = await Repository.refs(self, *wanted)
+        return (self.old, *read[1:]) if len(wanted) > 1 else read
+
+
+@pytest.mark.proves("V2")
+async def test_a_transaction_seen_half_way_is_no_force_push(widgets: Widgets) -> None:
+    step, call = merging(widgets), call_about(widgets)
+    torn = type("TornNow", (Torn,), {"__slots__": (), "old": widgets.main()})
+    await merge(step, call)
+    found = await GitMerge(GitMergeConfig(), lambda _: torn(widgets.scenery.repository)).probe(call)
+    assert found.fact is Fact.OURS
+
+
+@pytest.mark.proves("E3", "V2")
+async def test_our_key_on_another_head_is_a_conflict(widgets: Widgets) -> None:
+    """The head belongs to the generation: one key for two heads means that somebody's record is wrong."""
+    step, call = merging(widgets), call_about(widgets)
+    await merge(step, call)
+    other = replace(call, subject=replace(call.subject, head=widgets.feature(2).head))
+    found = await step.probe(other)
+    assert found.fact is Fact.CONFLICT and seen(found)["reason"] == "other_head"
+
+
 @pytest.mark.proves("E6")
 async def test_a_conflict_is_refused_and_moves_nothing(widgets: Widgets) -> None:
     step, call = merging(widgets), call_about(widgets)
@@ -152,6 +218,7 @@ async def test_the_same_attempt_makes_the_same_commit(widgets: Widgets, tmp_path
     for world in (widgets, twin):
         await merge(merging(world), call_about(world))
     assert widgets.main() == twin.main()
+    assert widgets.git("log", "-1", "--format=%ct", "main") == widgets.git("log", "-1", "--format=%ct", "feature/1")
 
 
 # -- brought to main by others -----------------------------------------------------------------------------------------

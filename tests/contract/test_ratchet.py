@@ -98,6 +98,13 @@ async def test_racers_with_one_key_raise_once_and_other_keys_all_get_through(wid
     assert [raises(widgets, n) for n in (1, 2, 3)] == [1, 1, 1]
 
 
+@pytest.mark.proves("E3")
+async def test_a_longer_key_is_not_ours(widgets: Widgets) -> None:
+    step = ratchet(widgets)
+    await step.apply(replace(raising(widgets), step="ratchet_2"))
+    assert (await step.probe(raising(widgets))).fact is Fact.OTHERS
+
+
 @pytest.mark.proves("R97")
 async def test_only_the_higher_numbers_move(widgets: Widgets) -> None:
     """Measured below the floor on one number, above on another: only the second moves."""

@@ -81,6 +81,7 @@ HOSTILE_JSON = {
     "a text": as_json(covered_lines="3"),
     "nothing": as_json(covered_lines=None),
     "not a number": as_json(covered_lines=float("nan")),
+    "not a number where nobody looks": as_json(percent_covered=float("nan")),
     "infinite": as_json(num_statements=float("inf")),
     "huge": as_json(covered_lines=10**30, num_statements=10**30),
     "more digits than Python reads": as_json().replace(b": 4,", b": " + b"9" * 5000 + b","),
@@ -97,6 +98,9 @@ HOSTILE_JSON = {
 }
 HOSTILE_XML = {
     "an entity bomb": b'<!DOCTYPE c [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><coverage>&b;</coverage>',
+    "an entity that says the truth": XML.replace('"shop/price.py"', '"&a;"')
+    .replace('SYSTEM "http://localhost:9/coverage-04.dtd"', '[<!ENTITY a "shop/price.py">]')
+    .encode(),
     "a foreign file": b'<!DOCTYPE c [<!ENTITY a SYSTEM "file:///etc/hostname">]><coverage>&a;</coverage>',
     "another root": b"<testsuite/>",
     "no class": b"<coverage/>",
@@ -113,6 +117,7 @@ HOSTILE_LCOV = {
     "prose": b"100% covered, promised\n",
     "a line outside a record": b"DA:1,1\n",
     "cut off": LCOV.encode()[:60],
+    "cut off between two lines": LCOV.removesuffix("end_of_record\n").encode(),
     "a negative count": LCOV.replace("DA:2,7", "DA:2,-7").encode(),
     "too few fields": LCOV.replace("DA:2,7", "DA:2").encode(),
     "an empty file": b"",
