@@ -123,6 +123,6 @@ def decide(
             return Decision(Verdict.REJECT, cell, "refused, and the probe confirms that nothing happened")
     if verdict is Verdict.DRIVE and state.cancel:
         return Decision(Verdict.PARK, cell, "cancel was requested while an attempt may still land")
-    if verdict is Verdict.DRIVE and state.attempts - state.forgiven >= step.attempts:
+    if verdict is Verdict.DRIVE and state.tries >= step.attempts:
         return Decision(Verdict.PARK, cell, f"{step.attempts} attempts are used up")
     return Decision(verdict, cell)

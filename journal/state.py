@@ -43,7 +43,7 @@ class TaskState(NamedTuple):
     plan: EdgePlan | None = None  # of the latest term
     closed: tuple[str, ...] = ()  # steps closed in this generation, in order; none runs again (PROTOCOL 4.2)
     intents: tuple[tuple[str, int], ...] = ()  # step -> attempts begun, for steps begun and not closed
-    forgiven: int = 0  # of the cursor's attempts: those before a person or a rollback allowed new ones
+    forgiven: tuple[tuple[str, int], ...] = ()  # step -> attempts before a person or a rollback allowed new ones
     open: bool = False  # the last attempt of the cursor's step has no outcome
     hold: Hold = Hold.NONE
     cancel: bool = False
@@ -67,6 +67,12 @@ class TaskState(NamedTuple):
         """Attempts begun for the cursor's step."""
         step = self.current
         return dict(self.intents).get(step.name, 0) if step else 0
+
+    @property
+    def tries(self) -> int:
+        """Attempts of the cursor's step that count against its limit."""
+        step = self.current
+        return self.attempts - dict(self.forgiven).get(step.name, 0) if step else 0
 
     @property
     def begun(self) -> bool:
@@ -104,17 +110,17 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s._replace(owner="", looks=looks, fruitless=max(0, fruitless))
         case StageMoved(to_stage=to_stage, final=final):
             hold = Hold.DONE if final else s.hold
-            begun = sum(a for n, a in s.intents)
-            return s._replace(stage=to_stage, hold=hold, open=False, lane="", forgiven=begun, looks=0, fruitless=0)
+            moved = s._replace(stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0)
+            return moved._replace(forgiven=s.intents)
         case Parked():
             return s._replace(hold=Hold.PARKED, lane="")
         case Settled(applied=applied):
             free = s._replace(hold=Hold.NONE, open=False, owner="", fruitless=0, looks=0)
-            return _closed(free, e) if applied else free._replace(forgiven=s.attempts, loose=False)
+            return _closed(free, e) if applied else free._replace(forgiven=s.intents, loose=False)
         case Paused():
             return s._replace(hold=Hold.PAUSED, owner="")
         case Resumed():
-            return s._replace(hold=Hold.NONE, owner="", fruitless=0, looks=0, forgiven=s.attempts)
+            return s._replace(hold=Hold.NONE, owner="", fruitless=0, looks=0, forgiven=s.intents)
         case CancelRequested():
             return s._replace(cancel=True, owner="")
         case Canceled():
@@ -136,7 +142,7 @@ def _closed(s: TaskState, e: Draft) -> TaskState:
         intents=tuple((n, a) for n, a in s.intents if n != e.step),
         open=False,
         loose=False,
-        forgiven=0,
+        forgiven=tuple((n, a) for n, a in s.forgiven if n != e.step),
         landed=s.landed or bool(step and step.irreversible),
         fruitless=0,
         looks=0,

@@ -161,7 +161,9 @@ def store(row: TaskRow) -> tuple[Any, ...]:
     plan, step = _running(state), ""
     if plan is not None and (current := state.current):
         step = current.name
-    memory = orjson.dumps((state.closed, state.intents, state.forgiven, state.landed, state.fruitless, state.looks))
+    memory = orjson.dumps(
+        (state.closed, state.intents, state.forgiven, state.landed, state.fruitless, state.looks, state.loose)
+    )
     return (
         row.opened, row.task, row.repo, row.branch, row.base, row.head, row.pr, state.stage, row.status,
         state.hold.value, int(row.open), state.generation, state.epoch, row.version, row.position, state.owner,
@@ -175,11 +177,12 @@ def store(row: TaskRow) -> tuple[Any, ...]:
 def load(stored: tuple[Any, ...]) -> TaskRow:
     """The row that `store` made this of."""
     v = dict(zip(COLUMNS, stored, strict=True))
-    closed, intents, forgiven, landed, fruitless, looks = orjson.loads(v["memory"])
+    closed, intents, forgiven, landed, fruitless, looks, loose = orjson.loads(v["memory"])
     plan = plan_from_text(v["plan"]) if v["plan"] else None
     state = TaskState(
         v["stage"], v["generation"], v["epoch"], v["run"], plan, tuple(closed), tuple((n, a) for n, a in intents),
-        forgiven, bool(v["in_doubt"]), Hold(v["hold"]), bool(v["cancel"]), landed, fruitless, looks, v["lane"],
+        tuple((n, a) for n, a in forgiven), bool(v["in_doubt"]), Hold(v["hold"]), bool(v["cancel"]), landed, fruitless,
+        looks, v["lane"], loose,
     )  # fmt: skip
     owner = Owner(v["run"], v["instance"], v["host"], v["pid"]) if v["run"] else NOBODY
     same = ("version", "position", "opened", "opened_us", "changed_us", "repo", "branch", "base", "head", "pr", "actor",
