@@ -28,9 +28,7 @@ class Mind:
 class Minds:
     """All runs met in one search."""
 
-    def __init__(
-        self, next_action: Callable[[Run], Action], learn: Callable[[Run, Action, Result], Run]
-    ) -> None:
+    def __init__(self, next_action: Callable[[Run], Action], learn: Callable[[Run, Action, Result], Run]) -> None:
         self._next_action = next_action
         self._learn = learn
         self._known: dict[Run, Mind] = {}

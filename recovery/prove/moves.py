@@ -45,6 +45,7 @@ from journal.events import (
     Applied,
     CancelRequested,
     Draft,
+    Intended,
     Observed,
     Owner,
     Paused,
@@ -138,7 +139,11 @@ class Rules:
             return
         if a.mind is not None:
             if w.left.freeze and i == 0:
-                yield f"{name} freezes {self._where(a)}", True, self._put(spend(w, "freeze"), i, a._replace(frozen=True))
+                yield (
+                    f"{name} freezes {self._where(a)}",
+                    True,
+                    self._put(spend(w, "freeze"), i, a._replace(frozen=True)),
+                )
             yield from self._act(w, i, a, a.mind)
         elif w.task.hold is Hold.NONE and not self._resting(w.task):
             run = Run("worker" if i == 0 else "reaper", self._owners[f"{name}{a.life}"], self._route)
@@ -185,7 +190,9 @@ class Rules:
                 yield from self._quiesce(w, i, step, fence, then(Quiet()))
             case Probe(step=step):
                 for fact, late, fault in self._findings(w, step):
-                    word = f"{name} probes {step.name}: {fact}{', late' if late else ''}{f' ({fault})' if fault else ''}"
+                    word = (
+                        f"{name} probes {step.name}: {fact}{', late' if late else ''}{f' ({fault})' if fault else ''}"
+                    )
                     yield word, bool(fault), then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
             case Apply(step=step, key=key, fence=fence):
                 r = request_of(step, self._place[step.name], key, fence, mind.run.me.run)
@@ -280,6 +287,8 @@ class Rules:
                 case Applied():
                     if not self._done(w, self._place[d.step]):
                         raise Violation(f"false: applied {d.step} without its effect")
+                case Intended() if w.task.cancel:
+                    raise Violation(f"false: {d.step}#{d.attempt} intended after a cancel was requested")
                 case Rejected():
                     if w.sides[self._place[d.step]].landed == d.attempt:
                         raise Violation(f"false: rejected {d.step}#{d.attempt}, which landed")
@@ -364,7 +373,9 @@ class Rules:
         landed = bool(w.sides[self._place[step]].landed)
         if w.left.settle and t.open and not w.net and w.lock == NOBODY:
             word = "applied" if landed else "not applied"
-            yield self._verb(spend(w, "settle"), f"settles {step} as {word}", Settled(landed, "evidence", "reason"), step)
+            yield self._verb(
+                spend(w, "settle"), f"settles {step} as {word}", Settled(landed, "evidence", "reason"), step
+            )
         if self.cfg.reconciles and landed and not t.owner and self._known(t, t.current):
             body = Observed(row_of(t), Fact.OURS, t.current.guard, "converge")
             yield self._verb(w, f"(the reconciler) sees {step}", body, step)
@@ -374,7 +385,9 @@ class Rules:
         """A reconciler frees only what a probe can tell, and what the journal has an intent for."""
         return step.guard is Guard.AWAITED or (step.guard is not Guard.BLIND and t.attempts > 0)
 
-    def _verb(self, w: World, word: str, body: Paused | Resumed | CancelRequested | Settled | Observed, step: str = "") -> Move:
+    def _verb(
+        self, w: World, word: str, body: Paused | Resumed | CancelRequested | Settled | Observed, step: str = ""
+    ) -> Move:
         t = w.task
         draft = Draft(body, t.epoch, t.generation, "operator", step, t.attempts if step else 0)
         try:
@@ -394,14 +407,14 @@ class Rules:
 
     def _put(self, w: World, i: int, a: Actor) -> World:
         """Store an actor; what it does next without touching the world, it does at once."""
-        while a.mind is not None and not a.sent:
-            match a.mind.action:
+        while (mind := a.mind) is not None and not a.sent:
+            match mind.action:
                 case Finished():
                     a = a._replace(mind=None)
                 case Wait():
-                    a = a._replace(mind=self.minds.learn(a.mind, Waited()))
+                    a = a._replace(mind=self.minds.learn(mind, Waited()))
                 case Unlock() if self._merges:
-                    a = a._replace(mind=self.minds.learn(a.mind, Unlocked()))
+                    a = a._replace(mind=self.minds.learn(mind, Unlocked()))
                     w = w._replace(lock=NOBODY if w.lock == i else w.lock)
                 case _:
                     break
