@@ -1,0 +1,345 @@
+"""
+`journal verify`: is this file the untouched log it claims to be, and does it keep the protocol (A1-A3, I1-I26)?
+
+Reads rows as they lie there, not through the codec's goodwill: a row that cannot be decoded is named by its position
+and the walk goes on. Memory is bounded by the number of tasks and of violations kept.
+"""
+
+# Statements are made of this project's own constants and of its views' table names; every value is bound.
+# ruff: noqa: S608
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from journal.chain import GENESIS, hash_body, header, link
+from journal.codec import SCHEMAS, encode
+from journal.errors import DamagedError, InvalidInputError, JournalError
+from journal.events import Event, Sealed
+from journal.log.rows import from_row
+from journal.log.schema import APPLICATION_ID, COLUMNS, GUARDS, MIGRATIONS, schema_number, statements
+from journal.names import MAX_INTEGER, shown
+from journal.projection import Projection
+from recovery.invariants import Checker, Violation
+
+CHUNK = 2000
+KEPT = 100
+"""Violations told one by one; the rest is counted. A broken link is followed by as many as there are events."""
+
+_ANCHOR = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})\Z")
+_AFTER = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT {CHUNK}"
+_OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? ORDER BY version"
+_LOG_BEFORE = f"SELECT {COLUMNS} FROM journal_events WHERE task = '' AND kind = 'incarnation_started' ORDER BY version"
+
+Progress = Callable[[int, int], None]
+"""Called with (position reached, head)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A place in the log and its hash, as written down outside (A2)."""
+
+    position: int
+    hash: str
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """
+        Read `POSITION:HASH`.
+
+        Raises:
+            InvalidInputError: It is none.
+        """
+        match = _ANCHOR.match(text.strip())
+        if not match or int(match[1]) > MAX_INTEGER:
+            raise InvalidInputError(what=f"head '{shown(text)}'", why="POSITION:HASH is a number and 64 hex digits")
+        return cls(int(match[1]), match[2].lower())
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found; `violations` are in order of position once `verify` has returned."""
+
+    position: int = 0
+    hash: str = ""
+    events: int = 0
+    total: int = 0  # of violations, also those not kept
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, *found: Violation) -> None:
+        self.total += len(found)
+        self.violations += found[: max(0, KEPT - len(self.violations))]
+
+    @property
+    def intact(self) -> bool:
+        return not self.total
+
+
+def verify(
+    db: sqlite3.Connection,
+    *,
+    head: Head | None = None,
+    projections: Sequence[Projection] = (),
+    deep: bool = False,
+    progress: Progress | None = None,
+) -> Findings:
+    """
+    Check the whole log.
+
+    Args:
+        db: A reading connection; `journal.log.offline.open_evidence` makes one that leaves no trace.
+        head: An anchor from outside: proves that nothing was cut off the end and nothing was written anew.
+        projections: The views to compare, with `deep`.
+        deep: Also fold every view anew and compare, and let SQLite check its own pages and indexes.
+        progress: Told how far it is.
+    """
+    found = Findings()
+    db.text_factory = _lenient
+    found.add(*_guards(db))
+    sealed: list[Event] = []
+    try:
+        _walk(db, found, sealed, progress)
+        found.add(*_anchors(db, found, head, sealed))
+        found.add(*_checkpoints(db, found.position))
+        if deep:
+            found.add(*_pages(db))
+            for projection in projections:
+                found.add(*_compare(db, projection))
+    except sqlite3.DatabaseError as error:
+        found.add(Violation(found.position + 1, "I1", f"SQLite cannot read on from here: {error}"))
+    found.violations.sort(key=lambda v: v.position)
+    return found
+
+
+def verify_task(db: sqlite3.Connection, task: str) -> Findings:
+    """Check one task's part: each event's own hash, the link to its neighbours, and the task's invariants."""
+    found, checker = Findings(), Checker(part=True)
+    db.text_factory = _lenient
+    for row in db.execute(_LOG_BEFORE):
+        checker.take(from_row(row))
+    for row in db.execute(_OF_TASK, (task,)):
+        found.position, found.hash, found.events = row[0], row[15].hex(), found.events + 1
+        faults, event = _row_faults(row)
+        found.add(*(Violation(row[0], i, detail, task) for i, detail in (*faults, *_neighbours(db, row))))
+        if event is not None:
+            found.add(*checker.take(event))
+    found.add(*checker.owed())
+    found.violations.sort(key=lambda v: v.position)
+    return found
+
+
+# -- the walk --------------------------------------------------------------------------------------------------------
+
+
+def _walk(db: sqlite3.Connection, found: Findings, sealed: list[Event], progress: Progress | None) -> None:
+    checker, before = Checker(), GENESIS
+    end = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
+    for row in _rows(db):
+        position = row[0]
+        if position != found.position + 1:
+            found.add(Violation(found.position + 1, "I1", _gap(found.position + 1, position), row[1]))
+        elif row[14] != before:
+            found.add(Violation(position, "I1", "prev_hash is not the hash of the event before", row[1]))
+        faults, event = _row_faults(row)
+        found.add(*(Violation(position, invariant, detail, row[1]) for invariant, detail in faults))
+        if event is not None:
+            # A gap was told above, once; the checker would only repeat it.
+            found.add(*(v for v in checker.take(event) if v.invariant != "I1"))
+            if isinstance(event.draft.body, Sealed):
+                sealed.append(event)
+        found.position, found.hash, found.events, before = position, row[15].hex(), found.events + 1, row[15]
+        if progress is not None and not position % CHUNK:
+            progress(position, end)
+    found.add(*checker.owed())
+
+
+def _rows(db: sqlite3.Connection) -> Iterator[Any]:
+    position = -MAX_INTEGER
+    while rows := db.execute(_AFTER, (position,)).fetchall():
+        yield from rows
+        position = rows[-1][0]
+
+
+def _row_faults(row: Sequence[Any]) -> tuple[list[tuple[str, str]], Event | None]:
+    """What is wrong with one row by itself, and the event if it can be read."""
+    (
+        position,
+        task,
+        version,
+        generation,
+        epoch,
+        kind,
+        schema,
+        step,
+        attempt,
+        key,
+        actor,
+        text,
+        body_hash,
+        at,
+        prev,
+        own,
+    ) = row
+    faults = []
+    try:
+        if hash_body(text) != body_hash:
+            faults.append(("I1", "the body is not the one that was hashed"))
+        head = header(position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at)
+        if link(prev, body_hash, head) != own:
+            faults.append(("I1", "the hash does not fit the event's columns and the event before"))
+    except UnicodeEncodeError:
+        return [("I1", "holds text that is no UTF-8")], None
+    try:
+        event = from_row(row)
+        if schema == SCHEMAS[event.kind] and encode(event.draft.body) != text:
+            faults.append(("I3", "the body is not in its canonical form"))
+    except DamagedError as error:
+        return [*faults, ("I3", str(error))], None
+    except (JournalError, ValueError, TypeError, KeyError) as error:
+        return [*faults, ("I3", f"the body cannot be read: {shown(str(error))}")], None
+    if key != event.key:
+        faults.append(("I16", f"key {shown(key)} instead of {shown(event.key) or 'none'}"))
+    return faults, event
+
+
+def _neighbours(db: sqlite3.Connection, row: Sequence[Any]) -> list[tuple[str, str]]:
+    position, prev_hash, own = row[0], row[14], row[15]
+    faults = []
+    before = db.execute("SELECT hash FROM journal_events WHERE position = ?", (position - 1,)).fetchone()
+    if prev_hash != (before[0] if before else GENESIS if position == 1 else None):
+        faults.append(
+            ("I1", "prev_hash is not the hash of the event before" if before else "the event before is missing")
+        )
+    after = db.execute("SELECT prev_hash FROM journal_events WHERE position = ?", (position + 1,)).fetchone()
+    if after and after[0] != own:
+        faults.append(("I1", "the event after does not follow from it"))
+    return faults
+
+
+def _gap(expected: int, got: int) -> str:
+    if got < expected:
+        return f"position {got} lies before the first place"
+    missing = f"position {expected} is" if got == expected + 1 else f"positions {expected} to {got - 1} are"
+    return f"{missing} missing"
+
+
+def _lenient(data: bytes) -> str:
+    """Damaged text must not end the walk: the hash tells that it is damaged."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+# -- around the rows -------------------------------------------------------------------------------------------------
+
+
+def _guards(db: sqlite3.Connection) -> Iterator[Violation]:
+    """Table, indexes and triggers must be the ones this program makes, not only have their names."""
+    number = db.execute("PRAGMA application_id").fetchone()[0]
+    alone = not db.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'journal\\_%' ESCAPE '\\' "
+        "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    ).fetchone()
+    if alone and number != APPLICATION_ID:  # in a host's file the number is the host's
+        yield Violation(0, "I3", f"application id {number:#x} instead of {APPLICATION_ID:#x}")
+    present = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'journal_events'"))
+    expected = _expected(schema_number(db))
+    for name in ("journal_events", *GUARDS):
+        if name not in present:
+            yield Violation(0, "I1", f"{name} is gone: rows could have been changed since")
+        elif name in expected and present[name] != expected[name]:
+            yield Violation(0, "I1", f"{name} is not the one this program makes: rows could have been changed since")
+
+
+def _expected(number: int) -> dict[str, str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        for known, _, script in MIGRATIONS:
+            if known <= number:
+                for statement in statements(script):
+                    db.execute(statement)
+        return dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'journal_events'"))
+
+
+def _anchors(
+    db: sqlite3.Connection, found: Findings, head: Head | None, sealed: Sequence[Event]
+) -> Iterator[Violation]:
+    if head is not None:
+        yield from _anchor(db, found, head, "the anchor")
+    for event in sealed:
+        body = event.draft.body
+        assert isinstance(body, Sealed)
+        yield from _anchor(db, found, Head(body.position, body.hash), f"sealed at {event.position}:")
+
+
+def _anchor(db: sqlite3.Connection, found: Findings, head: Head, who: str) -> Iterator[Violation]:
+    row = db.execute("SELECT hash FROM journal_events WHERE position = ?", (head.position,)).fetchone()
+    if row is None:
+        detail = f"{who} names position {head.position}, the log ends at {found.position}: its end was cut off"
+        yield Violation(found.position + 1, "I1", detail)
+    elif row[0].hex() != head.hash:
+        detail = f"{who} names hash {head.hash[:16]}… here, the log has {row[0].hex()[:16]}…: it was written anew"
+        yield Violation(head.position, "I1", detail)
+
+
+def _checkpoints(db: sqlite3.Connection, end: int) -> Iterator[Violation]:
+    """I24, the cheap part: no view reaches past the head or reflects another log."""
+    for name, position, reflected in db.execute("SELECT name, position, hash FROM journal_projections"):
+        at = db.execute("SELECT hash FROM journal_events WHERE position = ?", (position,)).fetchone()
+        if position > end:
+            yield Violation(end + 1, "I24", f"view {name} has seen position {position}, the log ends at {end}")
+        elif position and (at is None or at[0] != reflected):
+            yield Violation(
+                position, "I24", f"view {name} reflects another log; `journal projections rebuild` mends it"
+            )
+
+
+def _pages(db: sqlite3.Connection) -> Iterator[Violation]:
+    for (text,) in db.execute("PRAGMA integrity_check(10)"):
+        if text != "ok":
+            yield Violation(0, "I1", f"SQLite finds its own pages damaged: {shown(text, 300)}")
+
+
+def _compare(db: sqlite3.Connection, projection: Projection) -> Iterator[Violation]:
+    """I24: the stored view equals the fold up to its own position."""
+    stored = db.execute(
+        "SELECT version, position FROM journal_projections WHERE name = ?", (projection.name,)
+    ).fetchone()
+    if stored is None or stored[0] != projection.version:
+        return  # not kept, or by another version: the next writer makes it anew
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        for statement in statements(projection.script):
+            fresh.execute(statement)
+        projection.reset()
+        for chunk in _chunks(db, stored[1]):
+            projection.apply(fresh, chunk)
+        projection.reset()
+        for table in projection.tables:
+            if (detail := _difference(db, fresh, table)) is not None:
+                yield Violation(stored[1], "I24", f"view {projection.name}, {detail}; `journal projections rebuild`")
+
+
+def _chunks(db: sqlite3.Connection, end: int) -> Iterator[list[Event]]:
+    chunk = []
+    for row in _rows(db):
+        if row[0] > end:
+            break
+        chunk.append(from_row(row))
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _difference(stored: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> str | None:
+    width = len(fresh.execute(f"SELECT * FROM {table} LIMIT 0").description)
+    order = ", ".join(str(n + 1) for n in range(width))
+    kept = stored.execute(f"SELECT * FROM {table} ORDER BY {order}")
+    folded = fresh.execute(f"SELECT * FROM {table} ORDER BY {order}")
+    for number, row in enumerate(kept, 1):
+        if row != folded.fetchone():
+            return f"table {table}: row {number} is not what the log says"
+    return f"table {table}: rows are missing" if folded.fetchone() else None
