@@ -7,6 +7,7 @@ Budgets, timeouts and exceptions of adapters end here: the engine awaits nothing
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from journal.log.unit import Moved, Taken, Unit, Written
 from journal.names import shown
 from journal.ownership import LockFile, Locks, held_for_s, read_holder
 from journal.plan import EdgePlan, StepPlan
-from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter
+from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
 from journal.stream import Stream
 from journal.words import Evidence, Fact, Opening, Outcome, evidence
 
@@ -85,8 +86,9 @@ class Tools:
 class TaskPorts:
     """`Ports` for one run of one task over the real log, locks and adapters."""
 
-    def __init__(self, tools: Tools, task: str, actor: str, run: str) -> None:
+    def __init__(self, tools: Tools, task: str, actor: str, run: str, bystander: Term | None = None) -> None:
         self._tools, self._task, self._actor, self._run = tools, task, actor, run
+        self._bystander = bystander
         self._lock: LockFile | None = None
         self.stream = Stream(task)
 
@@ -220,7 +222,8 @@ class TaskPorts:
     def _call(self, step: str, pending: tuple[Draft, ...], attempt: int, budget_s: float) -> Call:
         stream = self.stream
         applied = {d.step: d.body.seen for d in pending if isinstance(d.body, Applied)}
-        assert self._lock is not None
+        term = self._lock or self._bystander
+        assert term is not None
         return Call(
             self._tools.log.journal_id,
             stream.subject,
@@ -229,11 +232,35 @@ class TaskPorts:
             stream.state.epoch,
             attempt,
             budget_s,
-            self._lock,
+            term,
             stream.intent if stream.state.open else None,
             stream.expected if stream.state.open else (),
             MappingProxyType({**stream.outcomes, **applied}),
         )
+
+
+class _NoTerm:
+    """Stands for a term where nobody owns the task: children inherit a descriptor that locks nothing."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def child_started(self, group: int) -> None:
+        """Nobody asks."""
+
+    def child_ended(self, group: int) -> None:
+        """Nobody asks."""
+
+
+async def look(tools: Tools, stream: Stream, step: StepPlan) -> Probed:
+    """Probe a step without owning its task: good for a forecast, never for a decision (V9)."""
+    fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        ports = TaskPorts(tools, stream.task, "forecast", "", _NoTerm(fd))
+        ports.stream = stream
+        return await ports.probe(step, ())
+    finally:
+        os.close(fd)
 
 
 def _error(error: BaseException) -> Evidence:

@@ -1,0 +1,281 @@
+"""
+Settings: `journal.toml`, the `ORCH_*` environment, and the built-in defaults (CONTRACT "Configuration").
+
+Everything is checked when it is loaded; a fault names the file, the key and the remedy, and nothing starts. Secrets come
+from the environment or from files it names, never from `journal.toml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from journal.errors import InvalidInputError, PipelineError
+
+DEFAULT_FILE = Path("journal.toml")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class JournalSection(_Section):
+    """`[journal]`: where the log lies."""
+
+    db: Path = Path("journal.db")
+    engine: Literal["sqlite", "postgres"] = "sqlite"
+    dsn: str = ""
+
+
+class ServeSection(_Section):
+    """`[serve]`: where the service listens, and how much it drives at once."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8425, ge=0, le=65535)
+    parallel: int = Field(default=8, ge=1, le=256)
+
+
+class EdgeSection(_Section):
+    """One entry of `[[pipeline.edges]]`."""
+
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    advance: Literal["auto", "job", "manual"] = "manual"
+    steps: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    on_failure: str = ""
+
+
+DEFAULT_STAGES = (
+    "analysis",
+    "architecture",
+    "development",
+    "review",
+    "testing",
+    "deploy-staging",
+    "deploy",
+    "done",
+)
+"""The owner's pipeline (REQUIREMENTS "Where the problem comes from")."""
+
+
+def _default_edges() -> tuple[EdgeSection, ...]:
+    pairs = zip(DEFAULT_STAGES, DEFAULT_STAGES[1:], strict=False)
+    extra: dict[str, dict[str, Any]] = {
+        "deploy-staging": {"steps": ("merge_pr", "ratchet", "rebuild"), "gates": ("coverage",), "on_failure": "review"},
+        "deploy": {"steps": ("merge_verified", "deploy_init", "deploy_verified")},
+    }
+    return tuple(EdgeSection(source=a, target=b, **extra.get(a, {})) for a, b in pairs)
+
+
+class PipelineSection(_Section):
+    """`[pipeline]`: stages, edges and the budget of a whole run."""
+
+    stages: tuple[str, ...] = DEFAULT_STAGES
+    edges: tuple[EdgeSection, ...] = Field(default_factory=_default_edges)
+    on_new_head: str = "review"
+    reaper_max_running_s: int = Field(default=5400, ge=1)
+    reaper_finalize_grace_s: int = Field(default=600, ge=0)
+
+
+class GitSection(_Section):
+    """`[integrations.git]`: the bare repositories that embedded steps work on."""
+
+    repositories: dict[str, Path] = Field(default_factory=dict)
+
+
+class DeploySection(_Section):
+    """`[integrations.deploy]`: where the running commit is read; "" = this process was told by ORCH_RUNNING_VERSION."""
+
+    version_file: Path | None = None
+
+
+class IntegrationsSection(_Section):
+    """`[integrations]`."""
+
+    git: GitSection = GitSection()
+    deploy: DeploySection = DeploySection()
+
+
+Tables = dict[str, dict[str, Any]]
+"""`[steps.NAME]` and `[gates.NAME]`: `use`, limits, and what the adapter named by `use` wants."""
+
+
+def _default_steps() -> Tables:
+    return {
+        "merge_pr": {"use": "git-merge", "budget_s": 300},
+        "ratchet": {"use": "ratchet", "budget_s": 60},
+        "rebuild": {
+            "use": "command",
+            "budget_s": 1800,
+            "guard": "repeatable",
+            "irreversible": False,
+            "apply": ["./build", "{landed}"],
+            "probe": ["./built", "{landed}"],
+        },
+        "merge_verified": {"use": "git-merge-verified", "budget_s": 0},
+        "deploy_init": {"use": "self-deploy", "budget_s": 300, "folder": "deploys", "command": ["./deploy", "{target}"]},
+        "deploy_verified": {"use": "deploy-verified", "budget_s": 2000, "folder": "deploys"},
+    }
+
+
+class FileSettings(_Section):
+    """The whole of `journal.toml`."""
+
+    journal: JournalSection = JournalSection()
+    serve: ServeSection = ServeSection()
+    pipeline: PipelineSection = Field(default_factory=PipelineSection)
+    steps: Tables = Field(default_factory=_default_steps)
+    gates: Tables = Field(default_factory=lambda: {"coverage": {"use": "coverage"}})
+    integrations: IntegrationsSection = IntegrationsSection()
+
+
+def _csv(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+class Environment(BaseSettings):
+    """The `ORCH_*` variables; they win over the file."""
+
+    model_config = SettingsConfigDict(env_prefix="ORCH_", frozen=True, extra="ignore")
+
+    transition_journal_enabled: bool = True
+    transition_journal_repos: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_csv)] = None
+    reaper_max_running_s: int | None = None
+    reaper_finalize_grace_s: int | None = None
+    db: Path | None = None
+    host: str | None = None
+    port: int | None = Field(default=None, ge=0, le=65535)
+    running_version: str = ""
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    operator_token: str = Field(default="", repr=False)
+    operator_file: Path | None = None  # a file that holds the operator's token
+
+
+class Settings(BaseModel):
+    """What the program runs with: file and environment together, paths made absolute."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: Path | None  # None = built-in defaults
+    base: Path  # relative paths in the file are relative to its folder
+    values: FileSettings
+    environment: Environment
+
+    @property
+    def db(self) -> Path:
+        return self.environment.db.absolute() if self.environment.db else self.path(self.values.journal.db)
+
+    @property
+    def host(self) -> str:
+        return self.environment.host or self.values.serve.host
+
+    @property
+    def port(self) -> int:
+        return self.values.serve.port if self.environment.port is None else self.environment.port
+
+    @property
+    def operator_token(self) -> str:
+        """The operator's token, from the environment or the file it names; "" = none."""
+        if self.environment.operator_token or self.environment.operator_file is None:
+            return self.environment.operator_token
+        try:
+            return self.environment.operator_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInputError(what="ORCH_OPERATOR_FILE", why=f"cannot be read: {error}") from error
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must never be stored or logged."""
+        return tuple(s for s in (self.operator_token,) if s)
+
+    def path(self, path: Path) -> Path:
+        """A path of the file as an absolute one."""
+        return path if path.is_absolute() else (self.base / path).absolute()
+
+
+def load(file: Path | None = None, *, db: Path | None = None, environment: Environment | None = None) -> Settings:
+    """
+    Load and check the settings.
+
+    Args:
+        file: The configuration file; None takes `journal.toml` here if it exists, else the built-in defaults.
+        db: Wins over file and environment (the `--db` option).
+        environment: The `ORCH_*` variables; read from the process by default.
+
+    Raises:
+        InvalidInputError: With the file, the key and the remedy.
+    """
+    chosen = file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    data = _read(chosen) if chosen else {}
+    try:
+        values = FileSettings.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(what=str(chosen), why=describe(error)) from error
+    env = environment or _environment()
+    pipeline = values.pipeline.model_copy(
+        update={
+            name: value
+            for name in ("reaper_max_running_s", "reaper_finalize_grace_s")
+            if (value := getattr(env, name)) is not None
+        }
+    )
+    if db is not None:
+        env = env.model_copy(update={"db": db})
+    base = chosen.absolute().parent if chosen else Path.cwd()
+    return Settings(
+        file=chosen, base=base, values=values.model_copy(update={"pipeline": pipeline}), environment=env
+    )
+
+
+def _environment() -> Environment:
+    try:
+        return Environment()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = f"ORCH_{'_'.join(map(str, first['loc'])).upper()}"
+        raise InvalidInputError(what=name, why=first["msg"]) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInputError(what=str(file), why="no such file; `journal init` writes one") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInputError(what=str(file), why=f"cannot be read: {error}") from error
+
+
+def describe(error: ValidationError) -> str:
+    """Every fault of a validation in one line: key, what is wrong, and the nearest known key for an unknown one."""
+    faults = []
+    for fault in error.errors():
+        where = ".".join(str(part) for part in fault["loc"]) or "top level"
+        if fault["type"] == "extra_forbidden":
+            faults.append(f"{where}: unknown key{_nearest(str(fault['loc'][-1]))}")
+        else:
+            faults.append(f"{where}: {fault['msg']}")
+    return "; ".join(faults)
+
+
+def _nearest(key: str) -> str:
+    known = {
+        name
+        for model in (FileSettings, JournalSection, ServeSection, PipelineSection, EdgeSection, IntegrationsSection)
+        for name, field in model.model_fields.items()
+        for name in ((field.alias or name),)
+    }
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def pipeline_fault(settings: Settings, error: PipelineError) -> InvalidInputError:
+    """A fault of the pipeline with the file it stands in."""
+    return InvalidInputError(what=f"{settings.file or 'built-in defaults'}: {error.where}", why=error.why)

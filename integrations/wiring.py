@@ -1,0 +1,256 @@
+"""
+Composition: from settings to a pipeline with its adapters, and to an open journal. Sees everything; nobody below imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from integrations.command import CommandConfig, CommandStep
+from integrations.coverage.gate import CoverageGate, CoverageGateConfig
+from integrations.coverage.ratchet import Ratchet, RatchetConfig
+from integrations.deploy.config import DeployVerifiedConfig, SelfDeployConfig
+from integrations.deploy.initiate import SelfDeploy
+from integrations.deploy.markers import prepare_folder
+from integrations.deploy.verified import DeployVerified
+from integrations.git.merge import GitMerge, GitMergeConfig
+from integrations.git.repository import Repositories
+from integrations.git.verified import MergeVerified, MergeVerifiedConfig
+from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
+from journal import Journal
+from journal.advance import Wrap
+from journal.clock import SystemClock
+from journal.errors import InvalidInputError, JournalError, PipelineError
+from journal.journal import Pending
+from journal.ownership import LockFile
+from journal.pipeline import Edge, Pipeline, StepDefinition
+from journal.plan import StepPlan
+from journal.ports import Clock, Gate, StepAdapter
+from journal.words import Guard
+from projections import all_views
+
+LIMITS = {
+    "budget_s": ("budget_ms", 1000),
+    "retry_s": ("retry_ms", 1000),
+    "deadline_s": ("deadline_ms", 1000),
+    "attempts": ("attempts", 1),
+    "waits": ("waits", 1),
+    "looks": ("looks", 1),
+}
+"""Keys of `[steps.NAME]` that limit a step: the field of its plan, and units of that field in one of the key's."""
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What adapters are made from."""
+
+    settings: Settings
+    clock: Clock
+    repositories: Repositories
+    running: Callable[[], Awaitable[str | None]]
+    is_ancestor: Callable[[str, str], Awaitable[bool | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything a journal needs besides its file."""
+
+    pipeline: Pipeline
+    steps: Mapping[str, StepAdapter]
+    gates: Mapping[str, Gate]
+    deploys: tuple[SelfDeployConfig, ...]  # hand-overs that the service resumes when it starts
+
+
+def build(settings: Settings, *, running: str | None = None) -> Parts:
+    """
+    Make the pipeline and its adapters.
+
+    Args:
+        settings: Checked settings.
+        running: The commit this process runs; None if it is not the service and cannot tell.
+
+    Raises:
+        InvalidInputError: With file, key and remedy.
+    """
+    context = _context(settings, running)
+    steps = {name: _step(context, name, dict(table)) for name, table in settings.values.steps.items()}
+    gates = {name: _gate(context, name, dict(table)) for name, table in settings.values.gates.items()}
+    section = settings.values.pipeline
+    try:
+        pipeline = Pipeline(
+            section.stages,
+            tuple(_edge(edge) for edge in section.edges),
+            {name: definition for name, (definition, _) in steps.items()},
+            frozenset(gates),
+            section.on_new_head if section.on_new_head in section.stages else "",
+            section.reaper_max_running_s,
+            section.reaper_finalize_grace_s,
+        )
+    except PipelineError as error:
+        raise pipeline_fault(settings, error) from error
+    adapters = {name: adapter for name, (_, adapter) in steps.items()}
+    return Parts(pipeline, adapters, gates, _deploys(settings))
+
+
+def open_journal(
+    settings: Settings,
+    parts: Parts,
+    *,
+    write: bool = True,
+    address: str = "",
+    wrap: Wrap | None = None,
+    writer_lock: LockFile | None = None,
+) -> Pending[Journal]:
+    """Open the journal of the settings with every view kept."""
+    for config in parts.deploys if write else ():
+        prepare_folder(config.folder)
+    return Journal.open(
+        settings.db,
+        pipeline=parts.pipeline,
+        steps=parts.steps,
+        gates=parts.gates,
+        projections=all_views(),
+        write=write,
+        secrets=settings.secrets,
+        address=address,
+        wrap=wrap,
+        writer_lock=writer_lock,
+    )
+
+
+def running_version(settings: Settings) -> str:
+    """The commit this process was started from; read once, at its start: a newer file is not what runs."""
+    if settings.environment.running_version:
+        return settings.environment.running_version
+    file = settings.values.integrations.deploy.version_file
+    if file is None:
+        return ""
+    try:
+        return settings.path(file).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _context(settings: Settings, running: str | None) -> Context:
+    paths = {name: settings.path(path) for name, path in settings.values.integrations.git.repositories.items()}
+    repositories = Repositories(paths)
+
+    async def runs() -> str | None:
+        return running or None
+
+    async def is_ancestor(old: str, new: str) -> bool | None:
+        """Any configured repository that knows both commits may answer."""
+        for name in paths:
+            repository = repositories(name)
+            try:
+                if await repository.has_commit(old) and await repository.has_commit(new):
+                    return await repository.is_ancestor(old, new)
+            except JournalError:
+                continue
+        return None
+
+    return Context(settings, SystemClock(), repositories, runs, is_ancestor)
+
+
+def _edge(edge: EdgeSection) -> Edge:
+    return Edge(edge.source, edge.target, edge.steps, edge.gates, edge.advance, edge.on_failure)
+
+
+def _command(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = CommandConfig.model_validate(table)
+    cwd = context.settings.path(config.cwd) if config.cwd else context.settings.base
+    return CommandStep(name, config.model_copy(update={"cwd": cwd}), context.clock)
+
+
+def _self_deploy(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = _deploy_config(context.settings, table)
+    return SelfDeploy(config, context.clock, context.running, context.is_ancestor)
+
+
+def _deploy_config(settings: Settings, table: dict[str, Any]) -> SelfDeployConfig:
+    config = SelfDeployConfig.model_validate(table)
+    cwd = settings.path(config.cwd) if config.cwd else settings.base
+    return config.model_copy(update={"folder": settings.path(config.folder), "cwd": cwd})
+
+
+def _deploy_verified(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = DeployVerifiedConfig.model_validate(table)
+    config = config.model_copy(update={"folder": context.settings.path(config.folder)})
+    return DeployVerified(config, context.running, context.is_ancestor)
+
+
+STEPS: dict[str, Callable[[Context, str, dict[str, Any]], StepAdapter]] = {
+    "git-merge": lambda c, _, t: GitMerge(GitMergeConfig.model_validate(t), c.repositories),
+    "git-merge-verified": lambda c, _, t: MergeVerified(MergeVerifiedConfig.model_validate(t), c.repositories),
+    "ratchet": lambda c, _, t: Ratchet(RatchetConfig.model_validate(t), c.repositories),
+    "command": _command,
+    "self-deploy": _self_deploy,
+    "deploy-verified": _deploy_verified,
+}
+"""What `use` may say in `[steps.NAME]`."""
+
+GATES: dict[str, Callable[[Context, str, dict[str, Any]], Gate]] = {
+    "coverage": lambda c, _, t: CoverageGate(CoverageGateConfig.model_validate(t), c.repositories),
+}
+"""What `use` may say in `[gates.NAME]`."""
+
+
+def _step(context: Context, name: str, table: dict[str, Any]) -> tuple[StepDefinition, StepAdapter]:
+    where = f"{context.settings.file or 'built-in defaults'}: steps.{name}"
+    use = table.pop("use", None)
+    limits = {key: _limit(where, key, table.pop(key)) for key in LIMITS if key in table}
+    adapter = _made(where, use, STEPS, context, table)
+    traits = adapter.traits
+    fields = {LIMITS[key][0]: round(value * LIMITS[key][1]) for key, value in limits.items()}
+    if "deadline_ms" not in fields and fields.get("budget_ms"):
+        fields["deadline_ms"] = fields["budget_ms"]
+    plan = StepPlan(name, traits.guard, traits.irreversible, traits.adopts, traits.ends_owner, **fields)
+    return StepDefinition(plan, traits.lane, table.get("policy") == "at-most-once"), adapter
+
+
+def _gate(context: Context, name: str, table: dict[str, Any]) -> Gate:
+    where = f"{context.settings.file or 'built-in defaults'}: gates.{name}"
+    return _made(where, table.pop("use", None), GATES, context, table)
+
+
+A = TypeVar("A")
+
+
+def _made(
+    where: str,
+    use: object,
+    known: Mapping[str, Callable[[Context, str, dict[str, Any]], A]],
+    context: Context,
+    table: dict[str, Any],
+) -> A:
+    maker = known.get(use) if isinstance(use, str) else None
+    if maker is None:
+        raise InvalidInputError(what=f"{where}.use", why=f"'{use}' is unknown; known: {', '.join(sorted(known))}")
+    try:
+        return maker(context, where.rpartition(".")[2], table)
+    except ValidationError as error:
+        raise InvalidInputError(what=where, why=describe(error)) from error
+    except PipelineError as error:
+        raise pipeline_fault(context.settings, error) from error
+
+
+def _limit(where: str, key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10_000_000:
+        raise InvalidInputError(what=f"{where}.{key}", why=f"{value!r} is not a number between 0 and 10000000")
+    return value
+
+
+def _deploys(settings: Settings) -> tuple[SelfDeployConfig, ...]:
+    found = []
+    for table in settings.values.steps.values():
+        if table.get("use") == "self-deploy":
+            rest = {k: v for k, v in table.items() if k not in LIMITS and k != "use"}
+            found.append(_deploy_config(settings, rest))
+    return tuple(found)
+
