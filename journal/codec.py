@@ -44,7 +44,8 @@ def encode(body: Body) -> str:
     The canonical text of a body.
 
     Raises:
-        InvalidInputError: It is too large, or holds a float, a lone surrogate or an integer beyond 64 bits.
+        InvalidInputError: It is too large, or holds what could not be read back: a float, a list, an object of some
+            class, a lone surrogate, an integer beyond 64 bits.
     """
     try:
         text = json.dumps(_data(body), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -89,9 +90,14 @@ def _build(kind: Kind, text: str) -> Body:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "body"
-        raise DamagedError(path=f"body of {kind}", why=f"{where}: {first['msg']}", remedy="run `journal verify`") from error
-    values = {name: _value(name, getattr(model, name)) for name in model.model_fields_set}
-    return BODIES[kind](**values)
+        raise DamagedError(
+            path=f"body of {kind}", why=f"{where}: {first['msg']}", remedy="run `journal verify`"
+        ) from error
+    try:
+        values = {name: _value(name, getattr(model, name)) for name in model.model_fields_set}
+        return BODIES[kind](**values)
+    except (KeyError, TypeError, ValueError) as error:  # a plan is checked only by its own constructors
+        raise DamagedError(path=f"body of {kind}", why=shown(repr(error)), remedy="run `journal verify`") from error
 
 
 def _value(name: str, value: Any) -> Any:
@@ -113,7 +119,7 @@ def _data(body: Body) -> dict[str, Any]:
 
 def _plain(name: str, value: Any) -> Any:
     if name in _EVIDENCE:
-        return {k: _scalar(k, v) for k, v in value}
+        return {_scalar("name", k): _scalar(k, v) for k, v in value}
     match value:
         case EdgePlan():
             return plan_data(value)
@@ -125,9 +131,11 @@ def _plain(name: str, value: Any) -> Any:
             return _scalar(name, value)
 
 
-def _scalar(name: str, value: Scalar) -> Scalar:
-    if isinstance(value, float):
-        raise InvalidInputError(what=f"'{name}' = {value}", why="floats are not stored; use integers of a smaller unit")
+def _scalar(name: str, value: Any) -> Any:
+    # Whatever is stored must be readable for ever: one odd value would make its whole stream unreadable.
+    if value is not None and not isinstance(value, (str, int)):
+        why = "only text, whole numbers, true, false and nothing are stored; a fraction in a smaller unit"
+        raise InvalidInputError(what=f"'{name}' of type {type(value).__name__}", why=why)
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         raise InvalidInputError(what=f"'{name}'", why="an integer beyond 64 bits")
     return value

@@ -2,7 +2,7 @@
 Connections: the one that writes, and any number that only read (S1, S3, S9; reports R83-R91).
 
 Every pragma is set and read back; a difference refuses the connection. An authorizer denies UPDATE, DELETE, DROP and
-ALTER on the event table, since a dropped table fires no trigger.
+ALTER on the event table, since a dropped table fires no trigger, and writing the schema by hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ WRITER_PRAGMAS: tuple[tuple[str, str, object], ...] = (
     ("cell_size_check", "ON", 1),
     ("busy_timeout", "10000", 10000),
 )
-READER_PRAGMAS = tuple(p for p in WRITER_PRAGMAS if p[0] not in ("journal_mode", "synchronous")) + (
+READER_PRAGMAS = (
+    *(p for p in WRITER_PRAGMAS if p[0] not in ("journal_mode", "synchronous")),
     ("query_only", "ON", 1),
 )
 
@@ -44,15 +45,16 @@ def open_writer(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise unavailable(path, error) from error
     try:
+        number = schema_number(db)  # before any pragma: a newer file is not changed in the least
+        if number > SCHEMA_NUMBER:
+            raise NewerSchemaError(path=str(path), found=number, known=SCHEMA_NUMBER)
         if fresh:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         _set(db, path, WRITER_PRAGMAS)
-        number = schema_number(db)
-        if number > SCHEMA_NUMBER:
-            raise NewerSchemaError(path=str(path), found=number, known=SCHEMA_NUMBER)
-        if number and (missing := missing_guards(db)):
-            raise DamagedError(path=str(path), why=f"the event table lost {', '.join(missing)}")
+        if number:
+            _check_guards(db, path)  # before migrating, which would put back what was taken away without a word
         migrate(db)
+        _check_guards(db, path)  # a foreign table of our name stays as it is, and is none of ours
         db.set_authorizer(_authorize)
     except sqlite3.Error as error:
         db.close()
@@ -95,6 +97,11 @@ def open_reader(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     return db
 
 
+def _check_guards(db: sqlite3.Connection, path: Path) -> None:
+    if missing := missing_guards(db):
+        raise DamagedError(path=str(path), why=f"the event table is not ours: {', '.join(missing)} missing or changed")
+
+
 def _set(db: sqlite3.Connection, path: Path, pragmas: tuple[tuple[str, str, object], ...]) -> None:
     for name, value, expected in pragmas:
         db.execute(f"PRAGMA {name} = {value}").fetchall()
@@ -121,6 +128,8 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     if action == sqlite3.SQLITE_ALTER_TABLE and second == _TABLE:
         return sqlite3.SQLITE_DENY
     if action in (sqlite3.SQLITE_DROP_TRIGGER, sqlite3.SQLITE_DROP_INDEX) and second == _TABLE:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() == "writable_schema":
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 

@@ -21,6 +21,11 @@ def put(db: Path, why: str) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+        folder = os.open(db.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)  # its name must survive a power cut too
+        finally:
+            os.close(folder)
 
 
 def reason(db: Path) -> str:

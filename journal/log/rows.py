@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,22 @@ from journal.events import Draft, Event, StageMoved, key_of
 Row = tuple[int, str, int, int, int, str, int, str, int, str, str, str, bytes, int, bytes, bytes]
 """In the order of `schema.COLUMNS`."""
 
+SHORTEST_SECRET = 6
+"""Characters; a shorter one would be found by chance in texts that hold no secret."""
+
 INSERT = "INSERT INTO journal_events VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
 
 def place(
-    task: str, draft: Draft, *, position: int, version: int, at: int, prev_hash: bytes, basis: int, redact: Redact | None = None
+    task: str,
+    draft: Draft,
+    *,
+    position: int,
+    version: int,
+    at: int,
+    prev_hash: bytes,
+    basis: int,
+    redact: Redact | None = None,
 ) -> Event:
     """
     Give a draft its place in the log.
@@ -49,16 +61,31 @@ def place(
 
 
 class Redact:
-    """Replaces every known secret in a text; called on the canonical JSON before it is hashed and stored."""
+    """Replaces every known secret in a canonical body before it is hashed and stored; names of fields are left alone."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         # Longest first, so that a secret that contains another one leaves nothing of itself behind.
-        self._secrets = sorted({s for s in secrets if len(s) >= 6}, key=len, reverse=True)
+        self._secrets = sorted({s for s in secrets if len(s) >= SHORTEST_SECRET}, key=len, reverse=True)
+        # As they stand in JSON text: a secret with a quote in it is written with a backslash there.
+        self._written = [json.dumps(s, ensure_ascii=False)[1:-1] for s in self._secrets]
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "[redacted]")
-        return text
+        if not any(secret in text for secret in self._written):
+            return text
+        return json.dumps(self._clean(json.loads(text)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def _clean(self, value: Any) -> Any:
+        match value:
+            case str():
+                for secret in self._secrets:
+                    value = value.replace(secret, "[redacted]")
+                return value
+            case dict():
+                return {name: self._clean(inner) for name, inner in value.items()}
+            case list():
+                return [self._clean(inner) for inner in value]
+            case _:
+                return value
 
 
 def to_row(event: Event) -> Row:
@@ -78,6 +105,8 @@ def from_row(row: Sequence[Any]) -> Event:
     Raises:
         DamagedError: The body is of an unknown kind or newer schema, or is no such body.
     """
-    position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, body_hash, at, prev, own = row
+    (
+        position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, body_hash, at, prev, own,
+    ) = row  # fmt: skip
     draft = Draft(decode(kind, schema, text), epoch, generation, actor, step, attempt)
     return Event(position, task, version, draft, schema, at, text, body_hash, prev, own)

@@ -99,19 +99,6 @@ CREATE TABLE IF NOT EXISTS journal_migrations (number INTEGER PRIMARY KEY, name 
 MIGRATIONS: tuple[tuple[int, str, str], ...] = ((1, "events and side tables", _EVENTS + _SIDE),)
 """(number, name, statements): additive and safe to repeat (NFR-3)."""
 
-GUARDS = (
-    "journal_events_by_task",
-    "journal_one_opened",
-    "journal_one_acquired",
-    "journal_one_intended",
-    "journal_one_applied",
-    "journal_events_next",
-    "journal_events_once",
-    "journal_events_no_update",
-    "journal_events_no_delete",
-)
-"""Indexes and triggers without which the table is not append-only; `verify` and every opening look for them."""
-
 
 def schema_number(db: sqlite3.Connection) -> int:
     """The newest migration in the file; 0 = no journal in it."""
@@ -148,7 +135,19 @@ def migrate(db: sqlite3.Connection) -> None:
         raise
 
 
+def _texts() -> dict[str, str]:
+    """Name -> statement as SQLite keeps it, for the event table, its indexes and triggers."""
+    found = (text.replace("IF NOT EXISTS ", "", 1).rstrip(";") for text in statements(_EVENTS))
+    return {text[text.index("journal_") :].split(maxsplit=1)[0]: text for text in found}
+
+
+_TEXTS = _texts()
+GUARDS = tuple(name for name in _TEXTS if name != "journal_events")
+"""Indexes and triggers without which the table is not append-only; `verify` and every opening look for them."""
+
+
 def missing_guards(db: sqlite3.Connection) -> list[str]:
-    """Names of indexes and triggers that the file lacks."""
-    present = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE tbl_name = 'journal_events'")}
-    return [name for name in GUARDS if name not in present]
+    """Names of what the event table lacks; one that was replaced by another of the same name counts as lacking."""
+    rows = db.execute("SELECT name, sql FROM sqlite_schema WHERE tbl_name = 'journal_events'").fetchall()
+    present = dict(rows)
+    return [name for name, text in _TEXTS.items() if present.get(name) != text]

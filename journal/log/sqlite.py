@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import aiosqlite
 
-from journal.errors import JournalError, NotWriterError
+from journal.errors import JournalError, NotWriterError, StoreUnavailableError
 from journal.events import Event
-from journal.log.connection import open_reader
+from journal.log.connection import open_reader, unavailable
 from journal.log.rows import Redact, from_row
 from journal.log.schema import COLUMNS
 from journal.log.unit import Answer, Unit, Written
@@ -23,6 +24,7 @@ from journal.stream import Stream, fold_stream
 CACHED_STREAMS = 2048
 """Folded streams kept; a cache is coherent because this process is the only writer."""
 
+_JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
 _OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"
 _OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"
 
@@ -62,14 +64,19 @@ class SqliteLog:
         writer = (
             Writer(path, clock=clock, new_id=new_id, projections=tuple(projections), redact=redact) if write else None
         )
+        reader = aiosqlite.Connection(lambda: open_reader(path), iter_chunk_size=256)
         try:
-            reader = await aiosqlite.Connection(lambda: open_reader(path), iter_chunk_size=256)
-        except BaseException:
+            await reader
+            async with reader.execute(_JOURNAL_ID) as rows:
+                first = await rows.fetchone()
+        except BaseException as error:
+            # Both threads must end, else the process never exits (R81).
+            await reader.close()
             if writer:
                 await writer.close()
+            if isinstance(error, sqlite3.Error):
+                raise unavailable(path, error) from error
             raise
-        async with reader.execute("SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1") as rows:
-            first = await rows.fetchone()
         return cls(path, reader, writer, first[0] if first else "")
 
     @property
@@ -109,7 +116,7 @@ class SqliteLog:
         task = unit.stream.task
         try:
             answer = await self._writer.append(unit)
-        except BaseException:  # cancelled or unknown: what the log holds by now must be read anew
+        except BaseException:  # cancelled, refused or unknown: what the log holds by now must be read anew
             self._streams.pop(task, None)
             raise
         if isinstance(answer, Written) and task:
@@ -135,14 +142,20 @@ class SqliteLog:
         return [from_row(row) for row in rows]
 
     async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
-        async with self._reader.execute(sql, parameters) as cursor:
-            return list(await cursor.fetchall())
+        try:
+            return list(await self._reader.execute_fetchall(sql, parameters))
+        except sqlite3.Error as error:
+            raise unavailable(self.path, error) from error
+        except ValueError as error:  # what aiosqlite says when it is closed
+            raise StoreUnavailableError(path=str(self.path), why=f"cannot be read: {error}") from error
 
     def count(self, name: str, actor: str, task: str = "") -> None:
         if self._writer:
             self._writer.count(name, actor, task)
 
     async def close(self) -> None:
-        await self._reader.close()
-        if self._writer:
-            await self._writer.close()
+        try:
+            await self._reader.close()
+        finally:
+            if self._writer:
+                await self._writer.close()

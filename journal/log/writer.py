@@ -3,10 +3,11 @@ The one writer: a thread that owns the read-write connection and commits whole b
 
 Callers hand in units and await; the thread drains what waits into one transaction, compares and admits each member by
 itself, updates the projections, commits once, and answers everybody after the sync. A caller that is cancelled tears
-nothing: its unit is already one entry of the queue and is written whole or not at all.
+nothing: its unit is already one entry of the queue, is written whole or not at all, and the caller learns of its
+cancellation only when that is decided.
 
-A COMMIT that raises is unknown (S5): the connection is closed and opened anew, and each member is answered from what the
-file then holds. After a disk error the writer is poisoned (S6).
+A COMMIT that raises is unknown (S5): the connection is closed and opened anew, and each member is answered from what
+the file then holds. After a disk error the writer is poisoned (S6).
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 
-from journal.admit import admit
+from journal.chain import GENESIS
 from journal.errors import (
     CommitUnknownError,
+    DamagedError,
     InadmissibleError,
     JournalError,
     PoisonedError,
     StoreUnavailableError,
-    TaskExistsError,
 )
-from journal.chain import GENESIS
-from journal.events import Draft, Event, Intended, JournalCreated, Opened
+from journal.events import Acquired, Draft, Event, Intended, JournalCreated
 from journal.log import poison
+from journal.log.batch import Batch, Head
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
 from journal.log.rows import INSERT, Redact, place, to_row
-from journal.log.unit import Answer, Moved, Taken, Unit, Written
+from journal.log.unit import Answer, Unit, Written
 from journal.ports import Clock
 from journal.projection import Projection, catch_up, store_checkpoints
 
@@ -47,7 +49,11 @@ MAX_BATCH = 1000
 """Units in one transaction."""
 
 SPACE_RESERVE = 32 << 20
-"""Bytes that must be free on the journal's file system before an intent is written (S10)."""
+"""
+Bytes that must be free on the journal's file system before a term or an effect begins (S10).
+
+Terms too: one that could only fail would be counted as fruitless, and a full disk would park every task.
+"""
 
 
 @dataclass(slots=True)
@@ -88,11 +94,13 @@ class Writer:
         self.path = path
         self._clock, self._new_id, self._projections, self._redact = clock, new_id, tuple(projections), redact
         self._queue: queue.SimpleQueue[_Entry | _Tally | None] = queue.SimpleQueue()
+        self._gate, self._closed = threading.Lock(), False
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._broken: JournalError | None = None
         self.on_events: Callable[[Sequence[Event]], None] | None = None  # called in the thread, after the commit
         self.batches = self.events = 0
-        self.position, self._head, self._lanes = 0, GENESIS, {}  # type: tuple[int, bytes, dict[str, str]]
+        self._head = Head()
         self.journal_id = ""
         self._db = self._open()
         self._thread.start()
@@ -103,6 +111,9 @@ class Writer:
         """
         Append a unit if its stream is still at the version it was decided from.
 
+        A caller that is cancelled waits until its unit is written or refused (R80), so that nobody who comes after it
+        reads a stream that is about to move.
+
         Raises:
             InadmissibleError: No rule allows the unit: a bug in whoever wrote it.
             TaskExistsError: `opened` for an id that is taken, ignoring letter case.
@@ -111,12 +122,18 @@ class Writer:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._queue.put(_Entry(unit, answer, loop))
-        return await answer
+        if why := self._put(_Entry(unit, answer, loop)):
+            raise StoreUnavailableError(path=str(self.path), why=why)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            await asyncio.wait((answer,))
+            answer.exception()  # nobody is left to be told
+            raise
 
     def count(self, name: str, actor: str, task: str = "") -> None:
         """Count something that is no event (deferrals): a bystander's event would make the owner lose its race."""
-        self._queue.put(_Tally(name, actor, task, self._clock.now_us()))
+        self._put(_Tally(name, actor, task, self._clock.now_us()))
 
     @property
     def broken(self) -> JournalError | None:
@@ -124,24 +141,36 @@ class Writer:
         return self._broken
 
     async def close(self) -> None:
-        """Write what waits, close the connection, end the thread."""
-        self._queue.put(None)
+        """Write what waits, close the connection, end the thread. Whoever comes later is refused, nobody hangs."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    # -- the thread -----------------------------------------------------------------------------------------------------
+    def _put(self, item: _Entry | _Tally) -> str:
+        """Hand something to the thread; says why it cannot be."""
+        if os.getpid() != self._pid:
+            return "it was opened by another process and carried over a fork; open it after the fork (R82)"
+        with self._gate:  # after the closing mark nothing is put, so nothing can be left without an answer
+            if self._closed:
+                return "the journal is closed"
+            self._queue.put(item)
+        return ""
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
         if reason := poison.reason(self.path):
             raise PoisonedError(path=str(self.path), why=reason)
         db = open_writer(self.path)
         try:
-            self._inode = os.stat(self.path).st_ino
-            self._read_head(db)
-            if not self.position:
-                self._create(db)
-            first = db.execute("SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1").fetchone()
-            self.journal_id = first[0]
-            self._lanes = dict(db.execute("SELECT lane, task FROM journal_lanes"))
+            self._inode = self.path.stat().st_ino
+            if not (head := _stored_head(db)):
+                head = self._create(db)
+            lanes = dict(db.execute("SELECT lane, task FROM journal_lanes").fetchall())
+            self._head = Head(*head, MappingProxyType(lanes))
+            self.journal_id = journal_id(db)
             catch_up(db, self._projections)
         except sqlite3.Error as error:
             db.close()
@@ -151,33 +180,39 @@ class Writer:
             raise
         return db
 
-    def _read_head(self, db: sqlite3.Connection) -> None:
-        row = db.execute("SELECT position, hash FROM journal_events ORDER BY position DESC LIMIT 1").fetchone()
-        self.position, self._head = row or (0, GENESIS)
-
-    def _create(self, db: sqlite3.Connection) -> None:
+    def _create(self, db: sqlite3.Connection) -> tuple[int, bytes]:
         draft = Draft(JournalCreated(self._new_id()), actor="journal")
         event = place("", draft, position=1, version=1, at=self._clock.now_us(), prev_hash=GENESIS, basis=0)
         db.execute("BEGIN IMMEDIATE")
         db.execute(INSERT, to_row(event))
         db.execute("COMMIT")
-        self._read_head(db)
+        return event.position, event.hash
 
     def _serve(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            waiting, ending = [entry], False
-            with suppress(queue.Empty):
-                while len(waiting) < MAX_BATCH:
-                    more = self._queue.get_nowait()
-                    if more is None:
-                        ending = True
-                        break
-                    waiting.append(more)
+        ending = False
+        while not ending:
+            waiting, ending = self._drain()
             batch = [w for w in waiting if isinstance(w, _Entry)]
-            self._answer(batch, self._commit(batch, [w for w in waiting if isinstance(w, _Tally)]))
-            if ending:
-                break
-        self._close()
+            tallies = [w for w in waiting if isinstance(w, _Tally)]
+            if waiting:
+                self._answer(batch, self._commit([entry.unit for entry in batch], tallies))
+        with suppress(sqlite3.Error):
+            self._db.execute("PRAGMA busy_timeout = 100")  # a reader elsewhere must not hold up our end (R79)
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.close()
+
+    def _drain(self) -> tuple[list[_Entry | _Tally], bool]:
+        """Wait for one, then take whatever waits behind it; True = the mark of closing was among it."""
+        waiting: list[_Entry | _Tally] = []
+        item = self._queue.get()
+        with suppress(queue.Empty):
+            while item is not None:
+                waiting.append(item)
+                if len(waiting) == MAX_BATCH:
+                    return waiting, False
+                item = self._queue.get_nowait()
+            return waiting, True
+        return waiting, False
 
     def _answer(self, batch: list[_Entry], answers: list[Answer | JournalError]) -> None:
         """Hand the answers over to each caller's loop, in one call per loop."""
@@ -188,51 +223,60 @@ class Writer:
             with suppress(RuntimeError):  # the loop was closed; nobody waits any more
                 loop.call_soon_threadsafe(_deliver, pairs)
 
-    def _commit(self, batch: list[_Entry], tallies: list[_Tally]) -> list[Answer | JournalError]:
-        if self._broken is not None:
-            return [self._broken] * len(batch)
-        units = [entry.unit for entry in batch]
+    def _commit(self, units: list[Unit], tallies: list[_Tally]) -> list[Answer | JournalError]:
+        """Write a batch; every failure becomes an answer, since the thread must outlive it."""
         try:
-            self._check_ground(units)
+            self._check_ground()
             return self._transact(units, tallies)
+        except sqlite3.IntegrityError as error:
+            return self._one_by_one(units, error)
         except sqlite3.Error as error:
-            return [self._failed_before_commit(error)] * len(batch)
+            return [self._failed_before_commit(error)] * len(units)
         except JournalError as error:
-            return [error] * len(batch)
+            return [error] * len(units)
         except Exception as error:
-            # Nothing of the batch is durable, and the thread must outlive a bug so that every caller gets an answer.
             logger.exception("journal_batch_failed", path=str(self.path))
             self._roll_back()
-            return [StoreUnavailableError(path=str(self.path), why=f"a bug stopped the batch: {error!r}")] * len(batch)
+            return [StoreUnavailableError(path=str(self.path), why=f"a bug stopped the batch: {error!r}")] * len(units)
 
     def _transact(self, units: list[Unit], tallies: list[_Tally]) -> list[Answer | JournalError]:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
-        batch = _Batch(self, self._clock.now_us())
+        batch = Batch(db, self._head, self._clock.now_us(), redact=self._redact, full=self._full(units))
         answers = [batch.take(unit) for unit in units]
         if batch.events:
             db.executemany(INSERT, [to_row(event) for event in batch.events])
             for projection in self._projections:
                 projection.apply(db, batch.events)
             store_checkpoints(db, self._projections, batch.events[-1])
-            batch.store_lanes(db)
+            batch.store_lanes()
         if tallies:
             db.executemany(_UPSERT_COUNT, [(t.name, t.actor, t.task, 1, t.at) for t in tallies])
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
             return self._settle_commit(answers, error)
-        self.position, self._head, self._lanes = batch.position, batch.head, batch.lanes
+        self._head = batch.head
         self.batches += 1
         self.events += len(batch.events)
-        if self.on_events is not None and batch.events:
-            self.on_events(batch.events)
+        self._tell(batch.events)
         return answers
 
-    def _check_ground(self, units: list[Unit]) -> None:
-        """The path must still be the file we opened (R88), and an intent needs room for its outcome (S10)."""
+    def _tell(self, events: list[Event]) -> None:
+        if self.on_events is None or not events:
+            return
         try:
-            inode = os.stat(self.path).st_ino
+            self.on_events(events)
+        except Exception:
+            # They are durable: a listener's bug must not turn that into "nothing was written".
+            logger.exception("journal_listener_failed", path=str(self.path))
+
+    def _check_ground(self) -> None:
+        """The path must still be the file we opened (R88)."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            inode = self.path.stat().st_ino
         except OSError:
             inode = -1
         if inode != self._inode:
@@ -242,22 +286,43 @@ class Writer:
                 remedy="put the right file back, run `journal verify`, start again",
             )
             raise self._broken
-        if any(isinstance(d.body, Intended) for unit in units for d in unit.drafts):
-            space = os.statvfs(self.path)
-            if space.f_bavail * space.f_frsize < SPACE_RESERVE:
-                raise StoreUnavailableError(
-                    path=str(self.path),
-                    why=f"less than {SPACE_RESERVE >> 20} MiB are free, so no effect may start",
-                    remedy="free space",
-                )
+
+    def _full(self, units: list[Unit]) -> JournalError | None:
+        """An effect needs room for its outcome: why none may begin now, or None (S10). Outcomes still go through."""
+        if not any(isinstance(d.body, (Acquired, Intended)) for unit in units for d in unit.drafts):
+            return None
+        space = os.statvfs(self.path)
+        if space.f_bavail * space.f_frsize >= SPACE_RESERVE:
+            return None
+        return StoreUnavailableError(
+            path=str(self.path),
+            why=f"less than {SPACE_RESERVE >> 20} MiB are free, so no effect may start",
+            remedy="free space",
+        )
+
+    # -- failures -----------------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, units: list[Unit], error: sqlite3.IntegrityError) -> list[Answer | JournalError]:
+        """The table refused what `admit` let through: a bug, or a second writer. Only whoever caused it may suffer."""
+        logger.error("journal_table_refused", path=str(self.path), error=str(error), units=len(units))
+        self._roll_back()
+        if (_stored_head(self._db) or (0, b"")) != (self._head.position, self._head.hash):
+            self._broken = DamagedError(
+                path=str(self.path),
+                why="somebody else wrote to it although this process holds the writer lock",
+                remedy="end the other program, run `journal verify`, start again",
+            )
+        if len(units) == 1:
+            return [self._broken or InadmissibleError(rule="L2", detail=str(error))]
+        return [answer for unit in units for answer in self._commit([unit], [])]
 
     def _roll_back(self) -> None:
-        self._projections_reset()
+        self._forget_projections()
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
-    def _projections_reset(self) -> None:
+    def _forget_projections(self) -> None:
         for projection in self._projections:
             projection.reset()
 
@@ -268,24 +333,26 @@ class Writer:
             return self._poison(str(error))
         return unavailable(self.path, error)
 
-    def _settle_commit(
-        self, answers: list[Answer | JournalError], error: sqlite3.Error
-    ) -> list[Answer | JournalError]:
+    def _settle_commit(self, answers: list[Answer | JournalError], error: sqlite3.Error) -> list[Answer | JournalError]:
         """A COMMIT raised. Reopen, look, and answer each member from what is there; never commit again."""
         logger.warning("journal_commit_failed", path=str(self.path), error=str(error))
-        self._projections_reset()
+        self._forget_projections()
         with suppress(sqlite3.Error):
             self._db.close()
         unknown = CommitUnknownError(path=str(self.path), why=str(error))
         try:
             if primary_code(error) in DISK_ERRORS:
-                self._poison(str(error))  # what is absent now may still come back (finding 7): nothing is certain
-                return [a if not isinstance(a, Written) else unknown for a in answers]
+                # What is absent now may still come back (finding 7): nothing is certain, so nothing is looked for.
+                raise self._poison(str(error))
+            self._check_ground()
+            known = self.journal_id
             self._db = self._open()
-        except (JournalError, sqlite3.Error) as again:
-            self._broken = again if isinstance(again, JournalError) else unavailable(self.path, again)
-            return [a if not isinstance(a, Written) else unknown for a in answers]
-        return [self._found(a) if isinstance(a, Written) else a for a in answers]
+            if self.journal_id != known:
+                raise DamagedError(path=str(self.path), why="another journal stands there since a commit failed")
+            return [self._found(a) if isinstance(a, Written) else a for a in answers]
+        except (JournalError, sqlite3.Error, OSError) as again:
+            self._broken = self._broken or (again if isinstance(again, JournalError) else unknown)
+            return [unknown if isinstance(a, Written) else a for a in answers]
 
     def _found(self, answer: Written) -> Answer | JournalError:
         last = answer.events[-1]
@@ -299,96 +366,16 @@ class Writer:
         poison.put(self.path, why)
         return self._broken
 
-    def _close(self) -> None:
-        with suppress(sqlite3.Error):
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._db.close()
-        closed = StoreUnavailableError(path=str(self.path), why="the journal is closed")
-        with suppress(queue.Empty):
-            while entry := self._queue.get_nowait():
-                if isinstance(entry, _Entry):
-                    self._answer([entry], [closed])
+
+def journal_id(db: sqlite3.Connection) -> str:
+    """The random id in the log's first event; empty if there is none."""
+    first = db.execute("SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1").fetchone()
+    return str(first[0] or "") if first else ""
 
 
-class _Batch:
-    """The members of one transaction: each is compared, admitted and placed by itself."""
-
-    def __init__(self, writer: Writer, at: int) -> None:
-        self._writer, self._db, self._at = writer, writer._db, at
-        self.position, self.head, self.lanes = writer.position, writer._head, dict(writer._lanes)
-        self.events: list[Event] = []
-        self._versions: dict[str, int] = {}
-
-    def take(self, unit: Unit) -> Answer | JournalError:
-        stream = unit.stream
-        version = self._versions.get(stream.task)
-        if version is None:
-            version = self._stored_version(stream.task)
-        if version != stream.version:
-            self._versions[stream.task] = version
-            return Moved(version)
-        try:
-            if not version and stream.task:
-                self._check_new(unit)
-            state = admit(stream.state, unit.drafts) if stream.task else stream.state
-            if state.lane != stream.state.lane and state.lane:
-                holder = self.lanes.get(state.lane, stream.task)
-                if holder != stream.task:
-                    return Taken(holder)
-            placed = self._place(unit)
-        except JournalError as error:
-            return error
-        self._commit_member(unit, placed)
-        return placed
-
-    def _stored_version(self, task: str) -> int:
-        row = self._db.execute("SELECT max(version) FROM journal_events WHERE task = ?", (task,)).fetchone()
-        return int(row[0] or 0)
-
-    def _check_new(self, unit: Unit) -> None:
-        task = unit.stream.task
-        if not isinstance(unit.drafts[0].body, Opened):
-            raise InadmissibleError(rule="P0", detail=f"{unit.drafts[0].kind} before opened")
-        row = self._db.execute(
-            "SELECT task FROM journal_events WHERE task = ? COLLATE NOCASE AND kind = 'opened'", (task,)
-        ).fetchone()
-        existing = row[0] if row else next((t for t in self._versions if t.lower() == task.lower() and t), None)
-        if existing:
-            raise TaskExistsError(task=task, existing=existing)
-
-    def _place(self, unit: Unit) -> Written:
-        stream, events = unit.stream, []
-        position, head = self.position, self.head
-        for draft in unit.drafts:
-            position += 1
-            event = place(
-                stream.task, draft, position=position, version=stream.version + 1, at=self._at, prev_hash=head,
-                basis=stream.basis, redact=self._writer._redact,
-            )  # fmt: skip
-            head, stream = event.hash, stream.after(event)
-            events.append(event)
-        return Written(stream, tuple(events))
-
-    def _commit_member(self, unit: Unit, placed: Written) -> None:
-        last = placed.events[-1]
-        self.position, self.head = last.position, last.hash
-        self.events.extend(placed.events)
-        self._versions[unit.stream.task] = last.version
-        before, after = unit.stream.state.lane, placed.stream.state.lane
-        if before != after:
-            if before and self.lanes.get(before) == unit.stream.task:
-                del self.lanes[before]
-            if after:
-                self.lanes[after] = unit.stream.task
-
-    def store_lanes(self, db: sqlite3.Connection) -> None:
-        old = self._writer._lanes
-        if self.lanes == old:
-            return
-        gone = [(lane,) for lane in old if lane not in self.lanes]
-        new = [(lane, task) for lane, task in self.lanes.items() if old.get(lane) != task]
-        db.executemany("DELETE FROM journal_lanes WHERE lane = ?", gone)
-        db.executemany("INSERT OR REPLACE INTO journal_lanes VALUES (?, ?)", new)
+def _stored_head(db: sqlite3.Connection) -> tuple[int, bytes] | None:
+    row = db.execute("SELECT position, hash FROM journal_events ORDER BY position DESC LIMIT 1").fetchone()
+    return (row[0], row[1]) if row else None
 
 
 def _deliver(pairs: list[tuple[asyncio.Future[Answer], Answer | JournalError]]) -> None:

@@ -1,0 +1,142 @@
+"""
+The members of one transaction: each is compared, admitted and placed by itself, so that one refused hurts no other (S7).
+
+Works on values only: the writer hands in where the log stands and takes over where it stands after the commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from journal.admit import admit
+from journal.chain import GENESIS
+from journal.errors import InadmissibleError, JournalError, TaskExistsError
+from journal.events import Acquired, Event, Intended, Opened
+from journal.log.rows import Redact, place
+from journal.log.unit import Answer, Moved, Taken, Unit, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the log stands."""
+
+    position: int = 0
+    hash: bytes = GENESIS
+    lanes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # lane -> task that holds it
+
+
+class Batch:
+    """Takes units one after the other; `events` and `head` are what the transaction will have written."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        head: Head,
+        at: int,
+        *,
+        redact: Redact | None = None,
+        full: JournalError | None = None,
+    ) -> None:
+        """
+        Begin a batch inside a transaction.
+
+        Args:
+            db: The writer's connection, in a transaction.
+            head: Where the log stands.
+            at: Microseconds since 1970, for all events of the batch.
+            redact: Takes known secrets out of stored bodies.
+            full: Why no term or effect may begin; None if there is room (S10).
+        """
+        self._db, self._at, self._redact, self._full = db, at, redact, full
+        self.position, self.hash, self.lanes = head.position, head.hash, dict(head.lanes)
+        self._lanes_before = head.lanes
+        self.events: list[Event] = []
+        self._versions: dict[str, int] = {}
+
+    @property
+    def head(self) -> Head:
+        return Head(self.position, self.hash, MappingProxyType(self.lanes))
+
+    def take(self, unit: Unit) -> Answer | JournalError:
+        """Compare, admit and place one unit; a refusal is its own answer and leaves the batch as it was."""
+        stream = unit.stream
+        version = self._versions.get(stream.task)
+        if version is None:
+            version = self._versions[stream.task] = self._stored_version(stream.task)
+        if version != stream.version:
+            return Moved(version)
+        try:
+            self._check(unit, version)
+            state = admit(stream.state, unit.drafts) if stream.task else stream.state
+            if state.lane and state.lane != stream.state.lane:
+                holder = self.lanes.get(state.lane, stream.task)
+                if holder != stream.task:
+                    return Taken(holder)
+            placed = self._place(unit)
+        except JournalError as error:
+            return error
+        self._keep(unit, placed)
+        return placed
+
+    def store_lanes(self) -> None:
+        """Write the lanes that changed; they are a cache of the fold, kept so that starting needs no replay."""
+        before = self._lanes_before
+        if self.lanes == before:
+            return
+        gone = [(lane,) for lane in before if lane not in self.lanes]
+        new = [(lane, task) for lane, task in self.lanes.items() if before.get(lane) != task]
+        self._db.executemany("DELETE FROM journal_lanes WHERE lane = ?", gone)
+        self._db.executemany("INSERT OR REPLACE INTO journal_lanes VALUES (?, ?)", new)
+
+    def _stored_version(self, task: str) -> int:
+        row = self._db.execute("SELECT max(version) FROM journal_events WHERE task = ?", (task,)).fetchone()
+        return int(row[0] or 0)
+
+    def _check(self, unit: Unit, version: int) -> None:
+        """What cannot be seen in the unit's own stream: other tasks' names, and the disk."""
+        task, drafts = unit.stream.task, unit.drafts
+        if not drafts:
+            raise InadmissibleError(rule="L3", detail="a unit without events")
+        if task and isinstance(drafts[0].body, Opened):
+            if existing := task if version else self._same_but_for_case(task):
+                raise TaskExistsError(task=task, existing=existing)
+        elif task and not version:
+            raise InadmissibleError(rule="P0", detail=f"{drafts[0].kind} before opened")
+        if self._full is not None and any(isinstance(d.body, (Acquired, Intended)) for d in drafts):
+            raise self._full
+
+    def _same_but_for_case(self, task: str) -> str:
+        row = self._db.execute(
+            "SELECT task FROM journal_events WHERE task = ? COLLATE NOCASE AND kind = 'opened'", (task,)
+        ).fetchone()
+        if row:
+            return str(row[0])
+        return next((t for t, version in self._versions.items() if version and t.lower() == task.lower()), "")
+
+    def _place(self, unit: Unit) -> Written:
+        stream, events = unit.stream, []
+        position, head = self.position, self.hash
+        for draft in unit.drafts:
+            position += 1
+            event = place(
+                stream.task, draft, position=position, version=stream.version + 1, at=self._at, prev_hash=head,
+                basis=stream.basis, redact=self._redact,
+            )  # fmt: skip
+            head, stream = event.hash, stream.after(event)
+            events.append(event)
+        return Written(stream, tuple(events))
+
+    def _keep(self, unit: Unit, placed: Written) -> None:
+        last = placed.events[-1]
+        self.position, self.hash = last.position, last.hash
+        self.events.extend(placed.events)
+        self._versions[unit.stream.task] = last.version
+        before, after = unit.stream.state.lane, placed.stream.state.lane
+        if before != after:
+            if before and self.lanes.get(before) == unit.stream.task:
+                del self.lanes[before]
+            if after:
+                self.lanes[after] = unit.stream.task
