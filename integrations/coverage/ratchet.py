@@ -34,7 +34,7 @@ class Ratchet:
 
     @property
     def traits(self) -> Traits:
-        return Traits(Guard.EXCLUSIVE, irreversible=True, adopts=True, lane="ratchet:{repo}/{base}")
+        return Traits(Guard.EXCLUSIVE, irreversible=True, adopts=True)  # the old value is the guard: no lane needed
 
     async def probe(self, call: Call) -> Finding:
         try:
