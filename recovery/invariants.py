@@ -163,7 +163,7 @@ class Checker:
                 self._require(k.hold is Hold.PARKED, "I9", "settled a task that is not parked")
                 self._require(d.step == k.cursor_name, "I9", f"settled {d.step}, the cursor is at {k.cursor_name}")
             case Canceled():
-                self._require(k.open is None, "I15", "canceled with an attempt in doubt")
+                self._require(k.open is None and not k.loose, "I15", "canceled while an attempt may still land")
             case _:
                 pass
 
@@ -208,6 +208,7 @@ class Checker:
         same = (body.guard, body.irreversible) == (step.guard, step.irreversible)
         self._require(same, "I8", f"the intent of {d.step} says otherwise than the plan that was acquired")
         self._require(k.hold is Hold.NONE, "I17", f"intended while {k.hold}")
+        self._require(not k.cancel, "I15", "intended after the end was requested")
         self._require(d.attempt == k.attempts + 1, "I11", f"attempt {d.attempt} of {d.step} after {k.attempts}")
         if k.open is not None:
             seen = (
@@ -268,6 +269,7 @@ class Checker:
             back = bool(k.plan.on_failure) and body.to_stage == k.plan.on_failure
             self._require(back, "I12", f"moved to {body.to_stage}, where no edge leads")
             self._require(not k.landed, "I12", "moved back after something irreversible landed")
+            self._require(not k.loose, "I12", "moved back while an attempt may still land")
 
     def _check_released(self, k: Ledger, body: Released) -> None:
         allowed = k.open is None or body.ending in (Ending.PARKED, Ending.WAITING, Ending.LOST)

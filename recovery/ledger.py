@@ -31,7 +31,7 @@ from journal.events import (
     StageMoved,
 )
 from journal.plan import EdgePlan, StepPlan
-from journal.words import Ending, Fact, Hold, Kind
+from journal.words import Ending, Fact, Guard, Hold, Kind
 
 
 class OpenIntent(NamedTuple):
@@ -59,6 +59,8 @@ class Ledger:
     moved_in: int = 0  # epoch of the last stage move
     fruitless: int = 0  # terms in a row without a closed step, looks not counted
     landed: bool = False
+    cancel: bool = False
+    loose: bool = False  # an attempt was superseded in doubt and may still land
     open: OpenIntent | None = None
     closed: set[str] = field(default_factory=set)
     begun: dict[str, int] = field(default_factory=dict)  # step -> attempts of this generation
@@ -123,6 +125,7 @@ class Ledger:
         match d.body:
             case Settled(applied=applied):
                 self.owner, self.hold, self.open, self.basis, self.fruitless = "", Hold.NONE, None, position, 0
+                self.loose = False
                 self.tries.clear()
                 if applied:
                     self._close(d.step, position)
@@ -132,7 +135,7 @@ class Ledger:
                 self.owner, self.hold, self.fruitless = "", Hold.NONE, 0
                 self.tries.clear()
             case CancelRequested():
-                self.owner = ""
+                self.owner, self.cancel = "", True
             case Canceled():
                 self.owner, self.hold, self.lane = "", Hold.CANCELED, ""
             case Reopened(stage=stage):
@@ -142,6 +145,10 @@ class Ledger:
                 pass
 
     def _begin(self, d: Draft, lane: str) -> None:
+        step = self.cursor
+        # Fenced and probed re-drives come after the old attempt is made harmless; these two may both be under way.
+        loosens = step is not None and step.guard in (Guard.EXCLUSIVE, Guard.REPEATABLE)
+        self.loose = self.loose or (self.open is not None and loosens)
         self.open, self.lane = OpenIntent(d.step, d.attempt, d.epoch), lane
         self.begun[d.step] = d.attempt
         self.tries[d.step] = self.tries.get(d.step, 0) + 1
@@ -152,7 +159,7 @@ class Ledger:
         self.landed = self.landed or bool(planned and planned.irreversible)
         self.closed.add(step)
         self.tries.pop(step, None)
-        self.open, self.basis, self.fruitless = None, position, 0
+        self.open, self.loose, self.basis, self.fruitless = None, False, position, 0
 
     def _move(self, stage: str, epoch: int, *, final: bool) -> None:
         self.stage, self.moved_in, self.open, self.lane, self.fruitless = stage, epoch, None, "", 0
@@ -162,5 +169,6 @@ class Ledger:
 
     def _begin_generation(self, d: Draft, stage: str) -> None:
         self.stage, self.generation, self.landed, self.open, self.lane = stage, d.generation, False, None, ""
+        self.cancel = self.loose = False
         for book in (self.closed, self.begun, self.tries, self.fences):
             book.clear()
