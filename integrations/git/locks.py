@@ -12,7 +12,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-STALE_AFTER_S = 60
+STALE_AFTER_S = 10
 """A ref transaction takes milliseconds; a file this old has outlived whoever made it, or its owner is stopped."""
 
 

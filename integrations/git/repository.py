@@ -274,9 +274,9 @@ class Repository:
         """
         Move refs, all or nothing for every value that is compared (git-facts 7).
 
-        A kill between the renames of the commit can leave a prefix of `updates` done, so the first one is the effect
-        and must be recognizable without those after it. A lock file that is old and belongs to no living git is
-        removed, then the transaction is tried once more.
+        Git renames one ref after the other in the given order (seen with strace, 2.39.5), so a kill in between leaves
+        a prefix of `updates` done: the first one is the effect and must be recognizable without those after it. Lock
+        files that are old and belong to no living git are removed, then the transaction is tried once more.
 
         Raises:
             RefMovedError: A ref had another value; nothing changed.
@@ -287,6 +287,8 @@ class Repository:
         script = "".join(f"{line}\0" for line in lines).encode()
         code, said = await self._update_refs(script, reason)
         if (left := _LOCK_FILE.search(said)) and locks.remove_if_stale(self.path, Path(left[1])):
+            for name in ("HEAD", *(update.ref for update in updates)):  # a killed transaction leaves all of its locks
+                locks.remove_if_stale(self.path, self.path / f"{name}.lock")
             code, said = await self._update_refs(script, reason)
         if code == 0:
             return

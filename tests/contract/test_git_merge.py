@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from integrations.git.repository import LeftoverLockError, RefUpdate, Repository
 from integrations.git.verified import MergeVerified, MergeVerifiedConfig
 from journal.ports import Call, Finding, Reply, StepAdapter
 from journal.words import Fact, Guard, Outcome, Scalar
-from tests.widgets import JOURNAL, Widgets, build_widgets, call_about, run_git
+from tests.widgets import JOURNAL, FreeTerm, Widgets, build_widgets, call_about, run_git
 
 STYLES = ("merge", "squash", "fast-forward")
 
@@ -219,6 +220,28 @@ async def test_the_same_attempt_makes_the_same_commit(widgets: Widgets, tmp_path
         await merge(merging(world), call_about(world))
     assert widgets.main() == twin.main()
     assert widgets.git("log", "-1", "--format=%ct", "main") == widgets.git("log", "-1", "--format=%ct", "feature/1")
+
+
+@pytest.mark.proves("E5", "E9")
+async def test_every_git_command_of_a_merge_carries_the_tasks_lock(widgets: Widgets, tmp_path: Path) -> None:
+    """Seen from inside: a wrapper around git on PATH looks whether the descriptor is open in it."""
+    lock = os.open(tmp_path / "task.lock", os.O_CREAT | os.O_RDWR)
+    wrapper = tmp_path / "bin/git"
+    wrapper.parent.mkdir()
+    seen_by = tmp_path / "seen"
+    script = f"#!/bin/sh\n[ -e /proc/self/fd/{lock} ] && echo held >>{seen_by} || echo free >>{seen_by}\n"
+    wrapper.write_text(script + f'exec {shutil.which("git")} "$@"\n')
+    wrapper.chmod(0o755)
+    term = FreeTerm(fd=lock)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+            reply = await merge(merging(widgets), replace(call_about(widgets), term=term))
+    finally:
+        os.close(lock)
+    assert reply.outcome is Outcome.APPLIED
+    lines = seen_by.read_text().split()
+    assert set(lines) == {"held"} and len(lines) == len(term.groups) > 5
 
 
 # -- brought to main by others -----------------------------------------------------------------------------------------
@@ -495,16 +518,21 @@ async def test_killed_between_the_objects_and_the_refs_nothing_has_happened(widg
 @pytest.mark.proves("E6", "TR-1")
 async def test_a_young_lock_file_leaves_the_merge_in_doubt_and_an_old_one_is_removed(widgets: Widgets) -> None:
     step, call, before = merging(widgets), call_about(widgets), widgets.main()
-    lock = widgets.scenery.repository / "refs/heads/main.lock"
-    lock.touch()
+    names = ("HEAD", "refs/heads/main", "refs/heads/feature/1", key_ref(call))
+    left = [widgets.scenery.repository / f"{name}.lock" for name in names]  # what a killed transaction leaves behind
+    for lock in left:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
     reply = await merge(step, call)
     assert reply.outcome is Outcome.UNKNOWN and seen(reply)["reason"] == "lock_left"
-    assert lock.exists() and widgets.main() == before and (await step.probe(call)).fact is Fact.ABSENT
+    assert all(lock.exists() for lock in left) and widgets.main() == before
+    assert (await step.probe(call)).fact is Fact.ABSENT
 
     hours_ago = time.time() - 7200
-    os.utime(lock, (hours_ago, hours_ago))
+    for lock in left:
+        os.utime(lock, (hours_ago, hours_ago))
     assert (await merge(step, call)).outcome is Outcome.APPLIED
-    assert not lock.exists() and widgets.landed() == 1
+    assert not any(lock.exists() for lock in left) and widgets.landed() == 1
 
 
 @pytest.mark.proves("E6")
