@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from journal import names
+from journal import names, verbs
 from journal.advance import Wrap, drive
 from journal.boundary import never_raises
 from journal.clock import SystemClock, SystemIds, this_process
-from journal.errors import InvalidInputError, NotWriterError, PipelineError, UnknownTaskError
+from journal.errors import InvalidInputError, NotWriterError, PipelineError, TaskExistsError, UnknownTaskError
 from journal.events import Draft, Event, Opened
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Unit, Written
 from journal.ownership import LockFile, Locks, read_holder
 from journal.pipeline import Pipeline
-from journal.ports import Clock, Gate, Ids, StepAdapter, Subject
+from journal.ports import Clock, Gate, Ids, StepAdapter
 from journal.projection import Projection
 from journal.release import take_away
-from journal.results import Freed, LostRace, Parked, Refused, Result
+from journal.results import Deferred, Done, Freed, LostRace, Parked, Refused, Result
 from journal.shell import Tools
 from journal.stream import Stream
 from journal.words import Cause
@@ -170,14 +170,18 @@ class Journal:
 
     async def close(self) -> None:
         """Cancel what runs, write what waits, give the writer lock back."""
-        running = [run for run in self.tools.running.values() if run is not asyncio.current_task()]
+        running = [run for run in self.tools.running.values() if run.work is not asyncio.current_task()]
         for run in running:
-            run.cancel()
-        if running:
-            await asyncio.wait(running)
-        await self.log.close()
-        if self._writer_lock is not None:
-            self._writer_lock.release()
+            run.end("the journal was closed")
+        try:
+            if running:
+                await asyncio.wait([run.work for run in running])
+        finally:
+            try:
+                await self.log.close()
+            finally:
+                if self._writer_lock is not None:
+                    self._writer_lock.release()
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -206,11 +210,10 @@ class Journal:
             stage,
         )
         task = names.task_id(wanted.task)
-        stream = await self.log.read(task)
         draft = Draft(body, generation=1, actor=names.word(actor, "actor"))
-        answer = await self.log.append(Unit(replace(Stream(task), version=stream.version), (draft,)))
+        answer = await self.log.append(Unit(Stream(task), (draft,)))
         if not isinstance(answer, Written):
-            raise InvalidInputError(what=f"task '{task}'", why="somebody opened it at this moment")
+            raise TaskExistsError(task=task, existing=task)
         return answer.stream
 
     async def stream(self, task: str) -> Stream:
@@ -235,6 +238,8 @@ class Journal:
     ) -> Result:
         """Move a task over its next edge, or say why not. Never raises (FR-7)."""
         self._must_write()
+        names.task_id(task)
+        names.word(actor, "actor")
         return await drive(
             self.tools, self.pipeline, self.me, task, expect=expect, actor=actor, cause=cause, wrap=self._wrap
         )
@@ -249,10 +254,54 @@ class Journal:
         The old owner is fenced from then on; whatever it had begun is settled from facts by the next run.
         """
         self._must_write()
+        names.task_id(task)
+        names.word(actor, "actor")
         reason = names.prose(reason, "reason")
         if not (await self.log.read(task)).version:
             return Refused(task, "no such task")
         return await take_away(self.tools, self.pipeline, self.me, task, actor=actor, reason=reason)
+
+    @never_raises
+    async def pause(self, task: str, *, reason: str, actor: str = "operator") -> Done | Refused:
+        """Stop the task from being driven until it is resumed."""
+        self._must_write()
+        return await verbs.pause(self.tools, task, actor, reason)
+
+    @never_raises
+    async def resume(self, task: str, *, reason: str, actor: str = "operator") -> Done | Refused:
+        """Let a paused or parked task be driven again; `retry` is this verb too."""
+        self._must_write()
+        return await verbs.resume(self.tools, task, actor, reason)
+
+    @never_raises
+    async def cancel(self, task: str, *, reason: str, actor: str = "operator") -> Done | Refused:
+        """End the task before its next irreversible call."""
+        self._must_write()
+        return await verbs.cancel(self.tools, task, actor, reason)
+
+    @never_raises
+    async def settle(
+        self, task: str, *, applied: bool, evidence: str, reason: str, actor: str = "operator"
+    ) -> Done | Refused:
+        """Say how an attempt in doubt ended."""
+        self._must_write()
+        return await verbs.settle(self.tools, task, actor, reason, applied=applied, evidence=evidence)
+
+    @never_raises
+    async def reopen(
+        self, task: str, *, stage: str, reason: str, head: str = "", actor: str = "operator"
+    ) -> Done | Refused:
+        """Begin a new generation at a stage."""
+        self._must_write()
+        return await verbs.reopen(self.tools, self.pipeline, task, actor, reason, stage=stage, head=head)
+
+    @never_raises
+    async def change_head(
+        self, task: str, *, head: str, actor: str
+    ) -> Done | Deferred | LostRace | Refused:
+        """The change got a new head: a new generation, back to `on_new_head`."""
+        self._must_write()
+        return await verbs.change_head(self.tools, self.pipeline, self.me, task, actor, head)
 
     def _must_write(self) -> None:
         if not self.log.writes:

@@ -1,5 +1,5 @@
 """
-What `advance_stage` and the ownership functions answer: frozen, exhaustively matchable, never an exception (FR-7, NFR-1).
+What `advance_stage` and the ownership functions answer: frozen, exhaustively matchable, no exceptions (FR-7, NFR-1).
 
 `match` on them without a catch-all, so that a type checker names the case you forgot.
 """
@@ -7,6 +7,8 @@ What `advance_stage` and the ownership functions answer: frozen, exhaustively ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from journal.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class Freed:
 
     task: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An operator's verb was recorded."""
+
+    task: str
+    what: str  # in a person's words
+    stream: Stream  # after it
 
 
 Result = Advanced | Deferred | Waiting | LostRace | Parked | RolledBack | Refused | Unavailable
