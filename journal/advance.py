@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,7 @@ from journal.engine import (
 from journal.events import Owner
 from journal.ownership import read_holder
 from journal.pipeline import Pipeline
-from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Waiting
+from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Unavailable, Waiting
 from journal.results import Result as Answer
 from journal.shell import Ports, TaskPorts, Tools
 from journal.stream import Stream
@@ -70,11 +71,26 @@ async def drive(
     before = stream
     try:
         run = await _loop(wrap(ports, task) if wrap else ports, run)
+    except asyncio.CancelledError:
+        # Told to go by a reaper, an operator or the closing journal: that ends the run, not whoever called for it.
+        if (why := _ended(ports)) is None:
+            raise
+        return Unavailable(task, why)
+    else:
+        _ended(ports)  # an adapter swallowed the cancellation: the caller must not be left with its mark
     finally:
         # A bug or a cancellation: the intent stays open for whoever comes next, the lock must not stay taken.
         ports.drop_lock()
     assert run.ending is not None or run.busy is not None
     return _answer(tools, run, before, ports.stream)
+
+
+def _ended(ports: TaskPorts) -> str | None:
+    """Why the run was told to go; None if it was not, or if its caller was cancelled as well."""
+    work, running = asyncio.current_task(), ports.running
+    if running is None or not running.ended or work is None or work.uncancel():
+        return None
+    return running.ended
 
 
 async def _loop(ports: Ports, run: Run) -> Run:
@@ -137,4 +153,3 @@ def _answer(tools: Tools, run: Run, before: Stream, after: Stream) -> Answer:
             if after.state.hold == "parked":
                 return Parked(task, stage, after.reason or run.reason)
             return Refused(task, run.reason, stage)
-

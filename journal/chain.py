@@ -1,8 +1,8 @@
 """
 The hash chain (A1): each event's hash covers the hash before it, its header and the hash of its body.
 
-header    = position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at - each in decimal or as
-            it is, joined by line breaks (no stored name can hold one)
+header    = position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at - each in decimal
+            or as it is, joined by line breaks (no stored name can hold one)
 body_hash = SHA-256(UTF-8 of the canonical body)
 hash      = SHA-256(prev_hash || body_hash || UTF-8 of the header); before the first event prev_hash is 32 zero bytes
 """

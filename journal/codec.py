@@ -22,7 +22,7 @@ from journal.errors import DamagedError, InvalidInputError
 from journal.events import Body, Owner
 from journal.names import MAX_INTEGER, shown
 from journal.plan import EdgePlan, plan_data, plan_from_data
-from journal.words import Evidence, Kind, Scalar
+from journal.words import Evidence, Kind
 
 BODY_LIMIT = 64 * 1024
 """Bytes of a canonical body (L6)."""

@@ -74,7 +74,13 @@ class Journal:
     """A journal that this process has open. Make it with `Journal.open`."""
 
     def __init__(
-        self, log: SqliteLog, locks: Locks, tools: Tools, pipeline: Pipeline, writer_lock: LockFile | None, wrap: Wrap | None
+        self,
+        log: SqliteLog,
+        locks: Locks,
+        tools: Tools,
+        pipeline: Pipeline,
+        writer_lock: LockFile | None,
+        wrap: Wrap | None,
     ) -> None:
         self.log, self.locks, self.pipeline = log, locks, pipeline
         self.tools, self.me, self.clock = tools, locks.me, tools.clock
@@ -174,8 +180,8 @@ class Journal:
         for run in running:
             run.end("the journal was closed")
         try:
-            if running:
-                await asyncio.wait([run.work for run in running])
+            for run in running:
+                await run.over.wait()
         finally:
             try:
                 await self.log.close()
@@ -233,9 +239,7 @@ class Journal:
         return await self.log.events(task=task, after=after, limit=limit)
 
     @never_raises
-    async def advance(
-        self, task: str, *, expect: str = "", actor: str = "worker", cause: Cause = Cause.GONE
-    ) -> Result:
+    async def advance(self, task: str, *, expect: str = "", actor: str = "worker", cause: Cause = Cause.GONE) -> Result:
         """Move a task over its next edge, or say why not. Never raises (FR-7)."""
         self._must_write()
         names.task_id(task)
@@ -245,9 +249,7 @@ class Journal:
         )
 
     @never_raises
-    async def release(
-        self, task: str, *, reason: str, actor: str = "operator"
-    ) -> Freed | Parked | LostRace | Refused:
+    async def release(self, task: str, *, reason: str, actor: str = "operator") -> Freed | Parked | LostRace | Refused:
         """
         Take a stuck ownership away by hand: end the holder, take the epoch, leave the task free (FR-6, R103).
 
@@ -296,9 +298,7 @@ class Journal:
         return await verbs.reopen(self.tools, self.pipeline, task, actor, reason, stage=stage, head=head)
 
     @never_raises
-    async def change_head(
-        self, task: str, *, head: str, actor: str
-    ) -> Done | Deferred | LostRace | Refused:
+    async def change_head(self, task: str, *, head: str, actor: str) -> Done | Deferred | LostRace | Refused:
         """The change got a new head: a new generation, back to `on_new_head`."""
         self._must_write()
         return await verbs.change_head(self.tools, self.pipeline, self.me, task, actor, head)

@@ -16,7 +16,8 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,6 +34,7 @@ class Holder:
     host: str = ""
     pid: int = 0
     boot: str = ""
+    namespace: int = 0  # of process ids: a group's number means nothing in another one (R30)
     ticks: int = 0
     epoch: int = 0
     held_since_s: int = 0  # of the machine's boot clock, comparable within one boot
@@ -46,6 +48,10 @@ class Holder:
 def lock_folder(db: Path) -> Path:
     """Beside the journal: locks must lie on the same local file system."""
     return db.with_name(db.name + ".locks")
+
+
+_RECORD = 1024
+"""Bytes of a lock file as long as what it says fits in."""
 
 
 class LockFile:
@@ -65,24 +71,33 @@ class LockFile:
 
         The descriptor is close-on-exec: a child of a step gets it by `pass_fds` and no other way.
         """
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            taken = os.fstat(fd).st_ino == path.stat().st_ino  # else the file was swapped: a lock nobody else will meet
+        except (BlockingIOError, FileNotFoundError):
+            taken = False
+        except BaseException:
             os.close(fd)
-            if isinstance(error, BlockingIOError):
-                return None
             raise
+        if not taken:
+            os.close(fd)
+            return None
         return cls(fd, path)
 
     def write(self, holder: Holder) -> None:
-        """Say who holds it; failing to is no reason to give the lock up."""
+        """
+        Say who holds it; failing to is no reason to give the lock up.
+
+        One write over the old text, filled up with blanks: a reader never meets half of it, and once the file has its
+        block a full disk cannot make it fail.
+        """
         self._holder = holder
-        text = json.dumps(asdict(holder)).encode()
+        text = json.dumps(_as_dict(holder)).encode().ljust(_RECORD)
         with suppress(OSError):
-            os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text, 0)
+            if len(text) > _RECORD or os.fstat(self._fd).st_size > _RECORD:
+                os.ftruncate(self._fd, len(text))
 
     def child_started(self, group: int) -> None:
         """A step's child inherits the lock; its group is named so that the reaper can end it."""
@@ -92,8 +107,7 @@ class LockFile:
         self._groups(tuple(g for g in self._holder.groups if g != group))
 
     def _groups(self, groups: tuple[int, ...]) -> None:
-        values = asdict(self._holder) | {"groups": groups}
-        self.write(Holder(**values))
+        self.write(replace(self._holder, groups=groups))
 
     def release(self) -> None:
         """Give it back. With a child alive only our descriptor goes: the lock stays the child's."""
@@ -116,7 +130,7 @@ class Locks:
         return self.folder / "writer.lock"
 
     def task_path(self, task: str) -> Path:
-        """Ids are unique ignoring case, so the folded one names the file; quoted, so that no id can leave the folder."""
+        """Ids are unique ignoring case, so the folded one names the file; quoted, so that none leaves the folder."""
         return self.folder / "tasks" / f"{quote(task.lower(), safe='')}.lock"
 
     def take_writer(self, actor: str, address: str = "") -> LockFile | None:
@@ -136,15 +150,29 @@ class Locks:
     def holder(self, actor: str, *, run: str = "", address: str = "") -> Holder:
         me = self.me
         now = int(time.clock_gettime(time.CLOCK_BOOTTIME))
-        return Holder(actor, run, me.instance, me.host, me.pid, me.boot, me.ticks, 0, now, (), address)
+        return Holder(actor, run, me.instance, me.host, me.pid, me.boot, pid_namespace(), me.ticks, 0, now, (), address)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def _as_dict(holder: Holder) -> dict[str, object]:
+    return {f.name: getattr(holder, f.name) for f in fields(holder)}
 
 
 def read_holder(path: Path) -> Holder:
     """What the lock file says; whatever cannot be read is left empty."""
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError, TypeError, AttributeError):
         values = json.loads(path.read_bytes())
-        values["groups"] = tuple(g for g in values.get("groups", ()) if isinstance(g, int) and g > 1)
-        return Holder(**values)
+        groups = tuple(g for g in values.pop("groups", ()) if type(g) is int and g > 1)
+        plain = {f.name: values[f.name] for f in fields(Holder) if type(values.get(f.name)) is type(f.default)}
+        return Holder(**plain, groups=groups)
     return Holder()
 
 
@@ -162,6 +190,20 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+@cache
+def pid_namespace() -> int:
+    """Number of the namespace our process ids belong to; 0 = not known, and then equal to nobody's."""
+    with suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino
+    return 0
+
+
+def same_ids(holder: Holder, me: Owner) -> bool:
+    """The holder's process numbers mean here what they meant there; two unknowns are never the same (R31, R32)."""
+    known = bool(holder.boot and holder.namespace)
+    return known and (holder.boot, holder.namespace) == (me.boot, pid_namespace())
 
 
 def held_for_s(holder: Holder) -> int:

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from journal.engine import Appended, Locked, plan_of
 from journal.events import Acquired, Body, Draft, Owner, Parked, Released
+from journal.pipeline import Pipeline
 from journal.plan import EdgePlan
 from journal.results import Freed, LostRace, Refused
 from journal.results import Parked as ParkedResult
-from journal.pipeline import Pipeline
 from journal.shell import TaskPorts, Tools
 from journal.state import TaskState
 from journal.words import Cause, Ending
@@ -47,9 +47,7 @@ async def take_away(
         ports.drop_lock()
 
 
-def _unit(
-    owner: Owner, state: TaskState, plan: EdgePlan, actor: str, reason: str, *, parks: bool
-) -> tuple[Draft, ...]:
+def _unit(owner: Owner, state: TaskState, plan: EdgePlan, actor: str, reason: str, *, parks: bool) -> tuple[Draft, ...]:
     epoch = state.epoch + 1
 
     def draft(body: Body) -> Draft:

@@ -7,10 +7,11 @@ Budgets, timeouts and exceptions of adapters end here: the engine awaits nothing
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -36,12 +37,12 @@ from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft
 from journal.log.port import EventLog
 from journal.log.unit import Moved, Taken, Unit, Written
-from journal.names import shown
-from journal.ownership import LockFile, Locks, held_for_s, read_holder
+from journal.names import MAX_INTEGER, shown
+from journal.ownership import LockFile, Locks, held_for_s, is_held, read_holder, same_ids
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
 from journal.stream import Stream
-from journal.words import Evidence, Fact, Opening, Outcome, evidence
+from journal.words import Evidence, Fact, Opening, Outcome, Scalar, evidence
 
 logger = structlog.get_logger(__name__)
 
@@ -51,8 +52,16 @@ PROBE_BUDGET_S = 60.0
 PAUSE_LIMIT_S = 30.0
 """The longest pause inside a term; longer waits are released."""
 
+TEXT_LIMIT = 1000
+"""Bytes of one piece of evidence that are kept, as JSON text."""
+
+MAX_SEEN = 24
+"""Pieces of evidence that are kept of one answer: together with the text limit a body stays below its own (L6)."""
+
 END_GRACE_S = 5.0
-"""Seconds between ending a holder and asking for its lock again."""
+"""Seconds at most between ending a holder and asking for its lock again."""
+
+_END_POLL_S = 0.05
 
 
 class Ports(Protocol):
@@ -70,6 +79,19 @@ class Ports(Protocol):
     async def unlock(self) -> Unlocked: ...
 
 
+@dataclass(slots=True)
+class Running:
+    """A run that holds a task in this process, so that a reaper, an operator or the closing journal can end it."""
+
+    work: asyncio.Task[object]  # it may go on with other things after the run
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: str = ""  # why it was told to go
+
+    def end(self, why: str) -> None:
+        self.ended = why
+        self.work.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What all runs of a process share."""
@@ -79,7 +101,7 @@ class Tools:
     steps: Mapping[str, StepAdapter]
     gates: Mapping[str, Gate]
     clock: Clock
-    running: dict[str, asyncio.Task[object]]  # run by task, so that a reaper can cancel it
+    running: dict[str, Running]  # by task
     max_running_s: int
 
 
@@ -90,6 +112,7 @@ class TaskPorts:
         self._tools, self._task, self._actor, self._run = tools, task, actor, run
         self._bystander = bystander
         self._lock: LockFile | None = None
+        self.running: Running | None = None
         self.stream = Stream(task)
 
     # -- the lock -----------------------------------------------------------------------------------------------------
@@ -99,22 +122,26 @@ class TaskPorts:
         self._lock = self._tools.locks.take_task(self._task, self._actor, self._run)
         if self._lock is not None:
             if current := asyncio.current_task():
-                self._tools.running[self._task] = current
+                self.running = self._tools.running[self._task] = Running(current)
             return Locked()
         holder = read_holder(self._tools.locks.task_path(self._task))
         return Busy(overdue=self._actor == "reaper" and held_for_s(holder) > self._tools.max_running_s)
 
     async def end_holder(self) -> Ended:
-        """Cancel the run if it is ours, kill the process groups that the lock file names, give them a moment."""
+        """Cancel the run if it is ours, kill the process groups that the lock file names, give the lock a moment."""
         path = self._tools.locks.task_path(self._task)
         holder = read_holder(path)
         run = self._tools.running.get(self._task)
-        if run is not None and run is not asyncio.current_task():
-            run.cancel()
-            await asyncio.wait([run], timeout=END_GRACE_S)
-        for group in holder.groups if holder.boot == self._tools.locks.me.boot else ():
-            logger.warning("holder_ended", task=self._task, group=group, signal=int(signal.SIGKILL))
-            kill_group(group)
+        if run is not None and run.work is not asyncio.current_task():
+            run.end(f"ended by {self._actor}: it held the task too long")
+        if same_ids(holder, self._tools.locks.me):
+            for group in holder.groups:
+                logger.warning("holder_ended", task=self._task, group=group, signal=int(signal.SIGKILL))
+                kill_group(group)
+        clock = self._tools.clock
+        deadline_s = clock.monotonic_s() + END_GRACE_S
+        while is_held(path) and clock.monotonic_s() < deadline_s:
+            await clock.sleep(_END_POLL_S)
         return Ended()
 
     async def unlock(self) -> Unlocked:
@@ -125,7 +152,8 @@ class TaskPorts:
         """Give the lock back at every ending; safe to call twice."""
         if self._lock is not None:
             lock, self._lock = self._lock, None
-            self._tools.running.pop(self._task, None)
+            if running := self._tools.running.pop(self._task, None):
+                running.over.set()
             lock.release()
 
     # -- the log ------------------------------------------------------------------------------------------------------
@@ -162,9 +190,10 @@ class TaskPorts:
             return Answer(Opening.UNKNOWN, reason=f"gate {name} is not configured here")
         try:
             async with asyncio.timeout(PROBE_BUDGET_S):
-                return await gate.ask(self._call(name, pending, 0, PROBE_BUDGET_S))
+                answer = await gate.ask(self._call(name, pending, 0, PROBE_BUDGET_S))
+                return replace(answer, seen=storable(answer.seen))
         except Exception as error:
-            logger.warning("gate_failed", task=self._task, gate=name, error=repr(error))
+            logger.warning("gate_failed", task=self._task, gate=name, exc_info=True)
             return Answer(Opening.UNKNOWN, _error(error), f"gate {name} could not be asked: {shown(str(error))}")
 
     async def quiesce(self, step: StepPlan, fence: tuple[int, int], pending: tuple[Draft, ...]) -> Quiet:
@@ -179,8 +208,7 @@ class TaskPorts:
         finding = await self._probe(step, pending)
         if finding.fact is Fact.OURS and (cites := dict(finding.seen).get("cites")):
             # The world cites an event of this journal: if the log lacks it, the log is an older copy (V8, X2).
-            known = self.stream.intents | {f"{a.position}:{a.hash}" for a in (self.stream.intent,) if a}
-            if cites not in known:
+            if cites not in self.stream.intents:
                 seen = (*finding.seen, ("reason", "the effect cites an event that this journal lacks"))
                 finding = Finding(Fact.CONFLICT, tuple(sorted(dict(seen).items())))
         since = self.stream.since_us if not pending else asked_us
@@ -190,9 +218,10 @@ class TaskPorts:
         try:
             async with asyncio.timeout(PROBE_BUDGET_S):
                 attempts = 0 if pending else self.stream.state.attempts
-                return await self._adapter(step).probe(self._call(step.name, pending, attempts, PROBE_BUDGET_S))
+                finding = await self._adapter(step).probe(self._call(step.name, pending, attempts, PROBE_BUDGET_S))
+                return Finding(finding.fact, storable(finding.seen))
         except Exception as error:
-            logger.warning("probe_failed", task=self._task, step=step.name, error=repr(error))
+            logger.warning("probe_failed", task=self._task, step=step.name, exc_info=True)
             return Finding(Fact.UNKNOWN, _error(error))
 
     async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied:
@@ -200,11 +229,12 @@ class TaskPorts:
         try:
             async with asyncio.timeout(budget_s):
                 call = self._call(step.name, (), fence[1], budget_s)
-                return Replied(await self._adapter(step).apply(call))
+                reply = await self._adapter(step).apply(call)
+                return Replied(Reply(reply.outcome, storable(reply.seen)))
         except TimeoutError:
             return Replied(Reply(Outcome.UNKNOWN, evidence(reason=f"no end within {budget_s:.0f} s")))
         except Exception as error:
-            logger.warning("apply_failed", task=self._task, step=step.name, error=repr(error))
+            logger.warning("apply_failed", task=self._task, step=step.name, exc_info=True)
             return Replied(Reply(Outcome.UNKNOWN, _error(error)))
 
     async def wait(self, nth: int, step: StepPlan) -> Waited:
@@ -263,6 +293,25 @@ async def look(tools: Tools, stream: Stream, step: StepPlan) -> Probed:
         os.close(fd)
 
 
+def storable(seen: Evidence) -> Evidence:
+    """
+    An adapter's evidence as the log takes it: an odd or endless value must not keep an outcome from being written.
+
+    Text is cut at `TEXT_LIMIT`, what is neither text nor whole number is written as text, and only so many stay.
+    """
+    return tuple(sorted((shown(str(name), 64), _storable(value)) for name, value in dict(seen[:MAX_SEEN]).items()))
+
+
+def _storable(value: object) -> Scalar:
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    if len(text) <= TEXT_LIMIT and text.isascii() and text.isprintable():
+        return text
+    written = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    fits = len(written) <= TEXT_LIMIT and not any("\ud800" <= c <= "\udfff" for c in text)
+    return text if fits else shown(text, TEXT_LIMIT // 2)
+
+
 def _error(error: BaseException) -> Evidence:
     return evidence(error=f"{type(error).__name__}: {shown(str(error), 300)}")
-

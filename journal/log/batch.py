@@ -1,5 +1,5 @@
 """
-The members of one transaction: each is compared, admitted and placed by itself, so that one refused hurts no other (S7).
+The members of one transaction: each is compared, admitted and placed by itself; one refused hurts no other (S7).
 
 Works on values only: the writer hands in where the log stands and takes over where it stands after the commit.
 """

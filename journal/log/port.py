@@ -1,4 +1,4 @@
-"""The log as everybody above it sees it: one port, one contract suite, whichever engine stands behind (DESIGN 2, 10)."""
+"""The log as everybody above it sees it: one port, one contract suite, whichever store is behind (DESIGN 2, 10)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def place(
 
 
 class Redact:
-    """Replaces every known secret in a canonical body before it is hashed and stored; names of fields are left alone."""
+    """Replaces every known secret in a canonical body before it is hashed and stored; field names are left alone."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         # Longest first, so that a secret that contains another one leaves nothing of itself behind.
@@ -105,8 +105,7 @@ def from_row(row: Sequence[Any]) -> Event:
     Raises:
         DamagedError: The body is of an unknown kind or newer schema, or is no such body.
     """
-    (
-        position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, body_hash, at, prev, own,
-    ) = row  # fmt: skip
+    position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, *rest = row
+    body_hash, at, prev_hash, own_hash = rest
     draft = Draft(decode(kind, schema, text), epoch, generation, actor, step, attempt)
-    return Event(position, task, version, draft, schema, at, text, body_hash, prev, own)
+    return Event(position, task, version, draft, schema, at, text, body_hash, prev_hash, own_hash)

@@ -24,9 +24,10 @@ from journal.stream import Stream, fold_stream
 CACHED_STREAMS = 2048
 """Folded streams kept; a cache is coherent because this process is the only writer."""
 
+# Only names of columns are put into the texts, never a value.
 _JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
-_OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"
-_OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"
+_OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"  # noqa: S608
+_OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
 
 
 class SqliteLog:
