@@ -25,7 +25,7 @@ def remove_if_stale(repository: Path, lock: Path) -> bool:
         seen = lock.stat()
     except FileNotFoundError:
         return True
-    if _age_s(home, seen.st_mtime) < STALE_AFTER_S or _git_at_work(home):
+    if _age_s(home, seen.st_mtime) < STALE_AFTER_S or _git_at_work({repository, home}):
         return False
     with suppress(FileNotFoundError):
         if lock.stat().st_ino == seen.st_ino:
@@ -39,14 +39,14 @@ def _age_s(folder: Path, written_s: float) -> float:
         return os.fstat(probe.fileno()).st_mtime - written_s
 
 
-def _git_at_work(home: Path) -> bool:
-    """Whether any process that looks like git names the repository or stands in it; unreadable ones count as no."""
+def _git_at_work(homes: set[Path]) -> bool:
+    """Whether any process that looks like git names the repository or stands in it, by either of its names."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
             if not Path(os.fsdecode(words[0])).name.startswith("git"):
                 continue
-            named = any(os.fsencode(home) in word for word in words[1:])
-            if named or (process / "cwd").resolve().is_relative_to(home):
+            named = any(os.fsencode(home) in word for home in homes for word in words[1:])
+            if named or any((process / "cwd").resolve().is_relative_to(home) for home in homes):
                 return True
     return False

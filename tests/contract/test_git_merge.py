@@ -576,6 +576,16 @@ async def test_a_deploy_waits_for_a_merge_that_is_in_main_and_in_effect(widgets:
     assert gone.fact is Fact.CONFLICT and seen(gone)["reason"] == "not_in_base"
 
 
+@pytest.mark.parametrize("style", ["merge", "squash"])
+async def test_all_branches_of_the_scenery_merge_one_after_the_other(tmp_path: Path, style: str) -> None:
+    widgets = build_widgets(tmp_path, 7)
+    step = merging(widgets, style)
+    for n in range(7, 0, -1):
+        assert (await merge(step, call_about(widgets, n))).outcome is Outcome.APPLIED
+    assert [widgets.landed(n) for n in range(1, 8)] == [1] * 7
+    assert build_widgets(tmp_path / "again", 7).scenery.features == widgets.scenery.features
+
+
 def test_the_repository_of_the_scenery_is_named_like_a_real_one(widgets: Widgets) -> None:
     assert widgets.scenery.repository.name == "widgets.git" and widgets.scenery.paths.keys() == {REPO}
     assert widgets.git("fsck", "--strict") == ""

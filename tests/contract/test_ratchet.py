@@ -168,6 +168,7 @@ async def test_no_task_name_reaches_the_ref_of_a_baseline(widgets: Widgets) -> N
     tip = widgets.git("rev-parse", ref(widgets))
     widgets.git("update-ref", "refs/journal/coverage/1/merge_pr", tip)
     assert widgets.git("rev-parse", ref(widgets)) == tip
+    assert "/" not in ref_of(replace(odd.subject, repo="1", base="merge_pr")).removeprefix("refs/journal/coverage/")
 
 
 @pytest.mark.proves("R100")
