@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -51,7 +51,8 @@ class Service:
     def __init__(self, settings: Settings, parts: Parts, version: str, wrap: Wrap | None) -> None:
         self.settings, self.version, self._parts, self._wrap = settings, version, parts, wrap
         self.instance = SystemIds().instance()
-        self.started_us = SystemClock().now_us()
+        self.clock: Clock = SystemClock()
+        self.started_us = self.clock.now_us()
         self.journal: Journal | None = None  # while this process drives
         self._reading: Journal | None = None  # while it stands by
         self._dispatcher: Dispatcher | None = None
@@ -89,8 +90,12 @@ class Service:
             return False, str(self.journal.log.broken)
         return (not self._undecided, self._undecided or "every open task is decided")
 
-    def submit(self, task: str, *, actor: str, expect: str = "") -> asyncio.Task[Result]:
-        """Start a run for a caller."""
+    def jobs(self) -> Mapping[str, int]:
+        """What the dispatcher is busy with."""
+        return {"running": len(self._dispatcher.running) if self._dispatcher else 0}
+
+    def submit(self, task: str, actor: str, expect: str) -> asyncio.Task[Result]:
+        """Start a run for a caller; its answer outlives whoever asked."""
         if self._dispatcher is None:
             return asyncio.create_task(_unavailable(task, self.ready()[1]))
         return self._dispatcher.submit(task, actor=actor, expect=expect)
