@@ -240,6 +240,10 @@ class Repository:
             return None
         return (await self._ask("cat-file", "blob", rest.partition("\t")[0])).out
 
+    async def pack(self, commit: str, file: Path) -> None:
+        """Write the tree of a commit into a tar file."""
+        await self._ask("archive", "--format=tar", f"--output={file}", f"{names.commit_id(commit)}^{{tree}}")
+
     # -- objects: harmless until a ref names them --------------------------------------------------------------
 
     async def merge_tree(self, ours: str, theirs: str) -> str:
