@@ -242,7 +242,7 @@ class Repository:
 
     async def pack(self, commit: str, file: Path) -> None:
         """Write the tree of a commit into a tar file."""
-        await self._ask("archive", "--format=tar", f"--output={file}", f"{names.commit_id(commit)}^{{tree}}")
+        await self._ask("archive", "--format=tar", f"--output={file}", names.commit_id(commit))
 
     # -- objects: harmless until a ref names them --------------------------------------------------------------
 
