@@ -28,7 +28,7 @@ class Question(Generic[A]):
     """One statement and what its rows mean."""
 
     sql: str
-    parameters: tuple[Any, ...]
+    parameters: tuple[Any, ...]  # in the order of the statement's question marks
     shape: Callable[[Rows], A]
 
 

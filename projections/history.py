@@ -11,8 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from journal.codec import as_data
-from journal.events import Acquired, Applied, Event, HeadChanged, Intended, Observed, Opened, Owner, Rejected, Released
-from journal.events import Reopened, Settled, StageMoved
+from journal.events import (
+    Acquired,
+    Applied,
+    Event,
+    HeadChanged,
+    Intended,
+    Observed,
+    Opened,
+    Owner,
+    Rejected,
+    Released,
+    Reopened,
+    Settled,
+    StageMoved,
+)
 from journal.words import Evidence
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from journal.words import Cause
 from projections.base import Question, Rows
 
 OWNER_JSON = (
@@ -36,12 +37,45 @@ TASK_JSON = (
 """A task as JSON, made by SQLite: several times faster than objects in between (P9)."""
 
 
+TIME = "strftime('%Y-%m-%dT%H:%M:%S', {0} / 1000000, 'unixepoch') || printf('.%06dZ', {0} % 1000000)"
+"""Microseconds since 1970 as people write a time, in UTC."""
+
+HELD_JSON = (
+    "json_object('task', task, 'epoch', epoch, 'from_stage', from_stage, 'to_stage', to_stage, 'step', step, "
+    f"'owner', {OWNER_JSON}, 'acquired_at', {TIME.format('acquired_us')}, "
+    "'age_s', max(0, ? - acquired_us) / 1000000, "
+    f"'in_doubt', {_BOOL.format('in_doubt')}, 'waiting_for', reason, 'lane', lane)"
+)
+PARKED_JSON = (
+    f"json_object('task', task, 'repo', repo, 'stage', stage, 'reason', reason, 'since', {TIME.format('parked_us')}, "
+    "'alert', alert)"
+)
+
+LISTED = 1000
+"""At most this many held, and this many parked tasks in one answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Part of a list."""
 
     tasks: bytes  # a JSON array
     cursor: int  # where the next page begins; 0 = this was the last
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queue at one moment, most of it as JSON (O6)."""
+
+    position: int
+    counts: bytes  # open tasks per stage, an object
+    page: Page
+    held: bytes  # an array; whether each holder lives is for the locks to say
+    deferred: bytes  # by actor, an object
+    reclaims: dict[str, int]
+    parked: bytes  # an array
+    due: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +129,59 @@ def all_tasks(limit: int, cursor: int = 0, repo: str = "", stage: str = "", stat
         "ORDER BY opened DESC LIMIT ?)"
     )
     return Question(sql, (limit, cursor or 2**63 - 1, *given.values(), limit), _page)
+
+
+def snapshot(now_us: int, limit: int, cursor: int = 0, repo: str = "") -> Question[Snapshot]:
+    """
+    The whole queue in one statement, so in one read transaction.
+
+    Args:
+        now_us: Wall time, for ages and due looks.
+        limit: At most this many open tasks.
+        cursor: `Page.cursor` of the page before; 0 = from the beginning.
+        repo: Of this repository only; empty = all. Deferrals and reclaims are of all.
+    """
+    of_repo = "AND repo = ?" if repo else ""
+    counts = (
+        f"SELECT stage, count(*) AS n FROM journal_view_tasks WHERE open = 1 {of_repo} GROUP BY stage ORDER BY stage"
+        if repo
+        else "SELECT stage, open AS n FROM journal_view_stages WHERE open > 0 ORDER BY stage"
+    )
+    sql = f"""
+        SELECT
+            (SELECT coalesce(max(position), 0) FROM journal_events),
+            (SELECT json_group_object(stage, n) FROM ({counts})),
+            (SELECT json_group_array(json(item)) FROM (
+                SELECT {HELD_JSON} AS item FROM journal_view_tasks
+                WHERE run <> '' {of_repo} ORDER BY acquired_us, opened LIMIT {LISTED})),
+            (SELECT json_group_object(actor, n) FROM (
+                SELECT actor, sum(count) AS n FROM journal_counters WHERE name = 'deferred'
+                GROUP BY actor ORDER BY actor)),
+            (SELECT json_group_object(cause, count) FROM journal_view_reclaims),
+            (SELECT json_group_array(json(item)) FROM (
+                SELECT {PARKED_JSON} AS item FROM journal_view_tasks
+                WHERE hold = 'parked' {of_repo} ORDER BY parked_us, opened LIMIT {LISTED})),
+            (SELECT count(*) FROM journal_view_tasks WHERE hold = '' AND run = '' AND look_us <= ? {of_repo}),
+            (SELECT count(*) FROM journal_view_tasks WHERE hold = '' AND run = '' AND look_us > ? {of_repo}),
+            page.tasks, page.cursor
+        FROM (
+            SELECT json_group_array(json(item)) AS tasks, iif(count(*) = ?, max(stage_position), 0) AS cursor
+            FROM (SELECT {TASK_JSON} AS item, stage_position FROM journal_view_tasks
+                  WHERE open = 1 AND stage_position > ? {of_repo} ORDER BY stage_position LIMIT ?)
+        ) AS page
+    """
+    of = (repo,) if repo else ()
+    given = (*of, now_us, *of, *of, now_us, *of, now_us, *of, limit, cursor, *of, limit)
+    return Question(sql, given, _snapshot)
+
+
+def _snapshot(rows: Rows) -> Snapshot:
+    position, counts, held, deferred, reclaims, parked, due, waiting, tasks, cursor = rows[0]
+    none = {cause.value: 0 for cause in Cause if cause is not Cause.NONE}
+    return Snapshot(
+        position, counts.encode(), Page(tasks.encode(), cursor), held.encode(), deferred.encode(),
+        none | orjson.loads(reclaims), parked.encode(), due, waiting,
+    )  # fmt: skip
 
 
 def one_task(task: str) -> Question[bytes]:

@@ -75,6 +75,11 @@ class TaskRow:
         return not self.state.ended
 
     @property
+    def stay(self) -> int:
+        """Position at which the present stay in a stage began; 0 = the task is not open."""
+        return self.stage_position if self.open else 0
+
+    @property
     def handed_over(self) -> bool:
         """The step that ends its own process was begun or closed, and the edge is not over (FR-4)."""
         state = self.state
@@ -172,6 +177,29 @@ def store(row: TaskRow) -> tuple[Any, ...]:
         row.stage_position, row.stage_since_us, row.look_us, row.reason, row.parked_us, row.alert, int(state.cancel),
         row.opened_us, row.changed_us, _plan_text(state.plan) if state.plan else "", memory.decode(),
     )  # fmt: skip
+
+
+def row_data(row: TaskRow) -> dict[str, Any]:
+    """A row in the words of `queue.TASK_JSON`, for points in time that no table holds."""
+    state, owner, plan = row.state, row.owner, _running(row.state)
+    current = state.current if plan else None
+    return {
+        "task": row.task, "repo": row.repo, "branch": row.branch, "base": row.base, "head": row.head, "pr": row.pr,
+        "stage": state.stage, "status": row.status, "generation": state.generation, "epoch": state.epoch,
+        "version": row.version, "position": row.position,
+        "owner": {
+            "run": owner.run, "actor": row.actor, "instance": owner.instance, "host": owner.host, "pid": owner.pid
+        } if state.owner else None,
+        "from_stage": plan.source if plan else "", "to_stage": plan.target if plan else "",
+        "step": current.name if current else "", "attempts": state.attempts if current else 0,
+        "in_doubt": state.open, "cancel_requested": state.cancel, "lane": state.lane, "acquired_us": row.acquired_us,
+        "stage_position": row.stage_position, "stage_since_us": row.stage_since_us, "look_us": row.look_us,
+        "waiting_for": row.reason if state.hold is Hold.NONE else "",
+        "parked": {
+            "reason": row.reason, "since_us": row.parked_us, "alert": row.alert
+        } if state.hold is Hold.PARKED else None,
+        "opened_us": row.opened_us, "changed_us": row.changed_us,
+    }  # fmt: skip
 
 
 def load(stored: tuple[Any, ...]) -> TaskRow:

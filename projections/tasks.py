@@ -15,6 +15,7 @@ from typing import Any
 
 from journal.events import Acquired, Event
 from journal.words import Cause
+from projections import stays
 from projections.row import COLUMNS, TaskRow, load, store
 
 CACHED_ROWS = 4096
@@ -32,6 +33,7 @@ _TEXTS = frozenset(
 _TABLE = ",\n    ".join(f"{c} {_TYPES.get(c, 'TEXT NOT NULL' if c in _TEXTS else 'INTEGER NOT NULL')}" for c in COLUMNS)
 
 SCRIPT = f"""
+{stays.SCRIPT}
 CREATE TABLE journal_view_tasks (
     {_TABLE}
 ) STRICT;
@@ -66,11 +68,11 @@ _COUNT_RECLAIM = (
 
 
 class TasksView:
-    """`Projection`: tasks, how many are in which stage, and how often a term was reclaimed."""
+    """`Projection`: tasks, their stays, how many are in which stage, how often a term was reclaimed."""
 
     name = "tasks"
     version = 1
-    tables = ("journal_view_tasks", "journal_view_stages", "journal_view_reclaims")
+    tables = ("journal_view_tasks", "journal_view_stages", "journal_view_reclaims", "journal_view_stays")
     script = SCRIPT
 
     def __init__(self) -> None:
@@ -80,17 +82,29 @@ class TasksView:
         """Take in events in order: one row a task, whatever the number of its events."""
         before: dict[str, tuple[str, bool]] = {}
         reclaims: list[tuple[str, int, str]] = []
+        begun: list[tuple[int, int, str]] = []
+        ended: list[tuple[int, int, int, int]] = []
         for event in events:
             if not (task := event.task):
                 continue
             row = self._rows.get(task) or self._load(db, task)
             if task not in before:
                 before[task] = (row.state.stage, row.open)
-            if row.take(event) and isinstance(body := event.draft.body, Acquired) and body.cause is not Cause.NONE:
+            stayed = row.stay
+            if not row.take(event):
+                continue
+            if isinstance(body := event.draft.body, Acquired) and body.cause is not Cause.NONE:
                 reclaims.append((body.cause.value, event.at, task))
+            if stayed != (stay := row.stay):
+                if stayed:
+                    ended.append((event.position, stays.fork(stayed, event.position - 1), row.opened, stayed))
+                if stay:
+                    begun.append((row.opened, stay, row.state.stage))
         db.executemany(_UPSERT, [store(self._rows[task]) for task in before])
         db.executemany(_COUNT_STAGE, self._moves(before))
         db.executemany(_COUNT_RECLAIM, reclaims)
+        db.executemany(stays.BEGIN, begun)
+        db.executemany(stays.END, ended)
         self._forget(before)
 
     def reset(self) -> None:

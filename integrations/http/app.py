@@ -1,0 +1,31 @@
+"""The composition root of the API: one application over one running service."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from integrations.http import operations, problems, queue, tasks
+from integrations.http.auth import Tokens
+from integrations.http.feed import Feed
+from integrations.http.headers import SafeHeaders
+from integrations.http.idempotency import Answers
+from integrations.http.ports import Service
+
+
+def create_app(service: Service, tokens: Tokens) -> FastAPI:
+    """
+    Make the application; whoever runs it calls `app.state.feed.close()` before a graceful shutdown.
+
+    Args:
+        service: What runs behind it.
+        tokens: Who may write, and whether reading needs a token, too.
+    """
+    # Interactive pages load scripts from elsewhere; the document itself is enough.
+    app = FastAPI(title="transition-journal", version="1", docs_url=None, redoc_url=None)
+    app.state.service, app.state.tokens = service, tokens
+    app.state.feed, app.state.answers = Feed(service.reader, service.clock), Answers()
+    app.add_middleware(SafeHeaders)
+    problems.install(app)
+    for part in (queue, tasks, operations):
+        app.include_router(part.router)
+    return app
