@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from journal.errors import JournalError
 from journal.events import Event
-from journal.log.unit import Answer, Unit
+from journal.log.unit import Answer, Changed, Side, Unit
 from journal.stream import Stream
 
 
@@ -42,6 +42,10 @@ class EventLog(Protocol):
 
     async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
         """Read rows of a projection's tables; never writes."""
+        ...
+
+    async def side(self, side: Side) -> Changed:
+        """Write to a mutable side table, in the writer's own transactions."""
         ...
 
     def count(self, name: str, actor: str, task: str = "") -> None:

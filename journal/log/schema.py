@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x544A4C31
-SCHEMA_NUMBER = 1
+SCHEMA_NUMBER = 2
 
 COLUMNS = (
     "position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, body, body_hash, at, "
@@ -96,7 +96,30 @@ _MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS journal_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 """
 
-MIGRATIONS: tuple[tuple[int, str, str], ...] = ((1, "events and side tables", _EVENTS + _SIDE),)
+_ACTORS = """
+CREATE TABLE IF NOT EXISTS journal_inbox (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, delivery TEXT NOT NULL, hint TEXT NOT NULL,
+    received_us INTEGER NOT NULL, due_us INTEGER NOT NULL, tries INTEGER NOT NULL, handled_us INTEGER NOT NULL,
+    note TEXT NOT NULL, UNIQUE (source, delivery)
+) STRICT;
+CREATE INDEX IF NOT EXISTS journal_inbox_waiting ON journal_inbox (id) WHERE handled_us = 0;
+CREATE INDEX IF NOT EXISTS journal_inbox_handled ON journal_inbox (handled_us) WHERE handled_us > 0;
+CREATE TABLE IF NOT EXISTS journal_jobs (
+    id INTEGER PRIMARY KEY, task TEXT NOT NULL, repo TEXT NOT NULL, stage TEXT NOT NULL, entered INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed', 'dropped')),
+    attempts INTEGER NOT NULL, losses INTEGER NOT NULL, due_us INTEGER NOT NULL, run TEXT NOT NULL,
+    version INTEGER NOT NULL, changed_us INTEGER NOT NULL, said TEXT NOT NULL, UNIQUE (task, entered)
+) STRICT;
+CREATE INDEX IF NOT EXISTS journal_jobs_open ON journal_jobs (state, due_us) WHERE state <> 'dropped';
+CREATE TABLE IF NOT EXISTS journal_cursors (
+    name TEXT PRIMARY KEY, position INTEGER NOT NULL, changed_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[tuple[int, str, str], ...] = (
+    (1, "events and side tables", _EVENTS + _SIDE),
+    (2, "inbox of webhooks, queue of jobs, cursors of followers", _ACTORS),
+)
 """(number, name, statements): additive and safe to repeat (NFR-3)."""
 
 

@@ -15,7 +15,7 @@ from journal.events import Event
 from journal.log.connection import open_reader, unavailable
 from journal.log.rows import Redact, from_row
 from journal.log.schema import COLUMNS
-from journal.log.unit import Answer, Unit, Written
+from journal.log.unit import Answer, Changed, Side, Unit, Written
 from journal.log.writer import Writer
 from journal.ports import Clock
 from journal.projection import Projection
@@ -149,6 +149,11 @@ class SqliteLog:
             raise unavailable(self.path, error) from error
         except ValueError as error:  # what aiosqlite says when it is closed
             raise StoreUnavailableError(path=str(self.path), why=f"cannot be read: {error}") from error
+
+    async def side(self, side: Side) -> Changed:
+        if self._writer is None:
+            raise StoreUnavailableError(path=str(self.path), why="is open for reading only")
+        return await self._writer.side(side)
 
     def count(self, name: str, actor: str, task: str = "") -> None:
         if self._writer:

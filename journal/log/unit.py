@@ -1,9 +1,12 @@
-"""A unit: the events that one caller appends at once, and what can become of them."""
+"""A unit: the events that one caller appends at once, and what can become of them; and writes beside the log."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
+from journal.errors import InadmissibleError
 from journal.events import Draft, Event
 from journal.stream import Stream
 
@@ -39,3 +42,32 @@ class Taken:
 
 
 Answer = Written | Moved | Taken
+
+_SIDE = re.compile(r"(?:INSERT (?:OR IGNORE )?INTO|UPDATE|DELETE FROM) journal_(?:inbox|jobs|cursors)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """
+    One statement on a mutable side table, written in the same transactions as the units (DESIGN 4, L1).
+
+    Side tables are no truth about effects and are not rebuilt; no statement here can name the event table first.
+
+    Raises:
+        InadmissibleError: It writes to anything but a side table.
+    """
+
+    statement: str
+    parameters: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _SIDE.match(self.statement):
+            raise InadmissibleError(rule="L1", detail="a statement that begins with no write to a side table")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The side statement is durable."""
+
+    count: int  # rows it changed
+    rows: tuple[tuple[Any, ...], ...] = ()  # what it returned

@@ -39,7 +39,7 @@ from journal.log import poison
 from journal.log.batch import Batch, Head
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
 from journal.log.rows import INSERT, Redact, place, to_row
-from journal.log.unit import Answer, Unit, Written
+from journal.log.unit import Answer, Changed, Side, Unit, Written
 from journal.ports import Clock
 from journal.projection import Projection, catch_up, store_checkpoints
 
@@ -56,10 +56,13 @@ Terms too: one that could only fail would be counted as fruitless, and a full di
 """
 
 
+_Answer = Answer | Changed | JournalError
+
+
 @dataclass(slots=True)
 class _Entry:
-    unit: Unit
-    answer: asyncio.Future[Answer]
+    unit: Unit | Side
+    answer: asyncio.Future[Answer | Changed]
     loop: asyncio.AbstractEventLoop
 
 
@@ -120,8 +123,25 @@ class Writer:
             CommitUnknownError: It may or may not be durable; read the stream again, rest nothing on it.
             StoreError: It is not written, and why.
         """
+        answer = await self._written(unit)
+        assert not isinstance(answer, Changed)
+        return answer
+
+    async def side(self, side: Side) -> Changed:
+        """
+        Write to a side table: in the batches of the units, answered after their commit.
+
+        Raises:
+            CommitUnknownError: It may or may not be durable.
+            StoreError: It is not written, and why.
+        """
+        answer = await self._written(side)
+        assert isinstance(answer, Changed)
+        return answer
+
+    async def _written(self, unit: Unit | Side) -> Answer | Changed:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[Answer | Changed] = loop.create_future()
         if why := self._put(_Entry(unit, answer, loop)):
             raise StoreUnavailableError(path=str(self.path), why=why)
         try:
@@ -214,16 +234,16 @@ class Writer:
             return waiting, True
         return waiting, False
 
-    def _answer(self, batch: list[_Entry], answers: list[Answer | JournalError]) -> None:
+    def _answer(self, batch: list[_Entry], answers: list[_Answer]) -> None:
         """Hand the answers over to each caller's loop, in one call per loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer], Answer | JournalError]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer | Changed], _Answer]]] = {}
         for entry, answer in zip(batch, answers, strict=True):
             by_loop.setdefault(entry.loop, []).append((entry.answer, answer))
         for loop, pairs in by_loop.items():
             with suppress(RuntimeError):  # the loop was closed; nobody waits any more
                 loop.call_soon_threadsafe(_deliver, pairs)
 
-    def _commit(self, units: list[Unit], tallies: list[_Tally]) -> list[Answer | JournalError]:
+    def _commit(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
         """Write a batch; every failure becomes an answer, since the thread must outlive it."""
         try:
             self._check_ground()
@@ -239,11 +259,11 @@ class Writer:
             self._roll_back()
             return [StoreUnavailableError(path=str(self.path), why=f"a bug stopped the batch: {error!r}")] * len(units)
 
-    def _transact(self, units: list[Unit], tallies: list[_Tally]) -> list[Answer | JournalError]:
+    def _transact(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         batch = Batch(db, self._head, self._clock.now_us(), redact=self._redact, full=self._full(units))
-        answers = [batch.take(unit) for unit in units]
+        answers = [_aside(db, unit) if isinstance(unit, Side) else batch.take(unit) for unit in units]
         if batch.events:
             db.executemany(INSERT, [to_row(event) for event in batch.events])
             for projection in self._projections:
@@ -287,9 +307,10 @@ class Writer:
             )
             raise self._broken
 
-    def _full(self, units: list[Unit]) -> JournalError | None:
+    def _full(self, units: list[Unit | Side]) -> JournalError | None:
         """An effect needs room for its outcome: why none may begin now, or None (S10). Outcomes still go through."""
-        if not any(isinstance(d.body, (Acquired, Intended)) for unit in units for d in unit.drafts):
+        drafts = (d for unit in units if isinstance(unit, Unit) for d in unit.drafts)
+        if not any(isinstance(d.body, (Acquired, Intended)) for d in drafts):
             return None
         space = os.statvfs(self.path)
         if space.f_bavail * space.f_frsize >= SPACE_RESERVE:
@@ -302,7 +323,7 @@ class Writer:
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, units: list[Unit], error: sqlite3.IntegrityError) -> list[Answer | JournalError]:
+    def _one_by_one(self, units: list[Unit | Side], error: sqlite3.IntegrityError) -> list[_Answer]:
         """The table refused what `admit` let through: a bug, or a second writer. Only whoever caused it may suffer."""
         logger.error("journal_table_refused", path=str(self.path), error=str(error), units=len(units))
         self._roll_back()
@@ -333,7 +354,7 @@ class Writer:
             return self._poison(str(error))
         return unavailable(self.path, error)
 
-    def _settle_commit(self, answers: list[Answer | JournalError], error: sqlite3.Error) -> list[Answer | JournalError]:
+    def _settle_commit(self, answers: list[_Answer], error: sqlite3.Error) -> list[_Answer]:
         """A COMMIT raised. Reopen, look, and answer each member from what is there; never commit again."""
         logger.warning("journal_commit_failed", path=str(self.path), error=str(error))
         self._forget_projections()
@@ -349,10 +370,11 @@ class Writer:
             self._db = self._open()
             if self.journal_id != known:
                 raise DamagedError(path=str(self.path), why="another journal stands there since a commit failed")
-            return [self._found(a) if isinstance(a, Written) else a for a in answers]
+            found = [self._found(a) if isinstance(a, Written) else a for a in answers]
+            return [unknown if isinstance(a, Changed) else a for a in found]
         except (JournalError, sqlite3.Error, OSError) as again:
             self._broken = self._broken or (again if isinstance(again, JournalError) else unknown)
-            return [unknown if isinstance(a, Written) else a for a in answers]
+            return [unknown if isinstance(a, (Written, Changed)) else a for a in answers]
 
     def _found(self, answer: Written) -> Answer | JournalError:
         last = answer.events[-1]
@@ -378,7 +400,19 @@ def _stored_head(db: sqlite3.Connection) -> tuple[int, bytes] | None:
     return (row[0], row[1]) if row else None
 
 
-def _deliver(pairs: list[tuple[asyncio.Future[Answer], Answer | JournalError]]) -> None:
+def _aside(db: sqlite3.Connection, side: Side) -> Changed | JournalError:
+    """One statement beside the units. SQLite undoes a refused statement alone, so it hurts nobody else in the batch."""
+    try:
+        cursor = db.execute(side.statement, side.parameters)
+        return Changed(rows=tuple(cursor.fetchall()), count=cursor.rowcount)
+    except sqlite3.Error as error:
+        own = primary_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
+        if not own or not db.in_transaction:
+            raise
+        return InadmissibleError(rule="L1", detail=f"a side table refused a statement: {error}")
+
+
+def _deliver(pairs: list[tuple[asyncio.Future[Answer | Changed], _Answer]]) -> None:
     for future, answer in pairs:
         if future.done():
             continue  # the caller was cancelled; what is written is written
