@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from journal.engine import Apply
 from journal.plan import StepPlan
 from journal.state import TaskState
 from journal.words import Fact, Guard, Hold, Outcome
@@ -46,13 +47,14 @@ def fact_of(side: Side, step: StepPlan) -> Fact:
     return Fact.OURS if side.landed else Fact.OTHERS if side.other else Fact.ABSENT
 
 
-def request_of(step: StepPlan, n: int, key: tuple[int, str], fence: tuple[int, int], sender: str) -> Request:
+def request_of(apply: Apply, n: int, attempt: int, sender: str) -> Request:
     """An attempt as its far side reads it."""
+    step, key, fence = apply.step, apply.key, apply.fence
     exclusive, fenced = step.guard is Guard.EXCLUSIVE, step.guard is Guard.FENCED
     return Request(
         remote=False,
         step=n,
-        attempt=fence[1],
+        attempt=attempt,
         key="/".join(map(str, key)) if exclusive else "",
         fence=fence if fenced else (0, 0),
         sender=sender,
@@ -90,6 +92,8 @@ def _check_history(cfg: Config, t: TaskState, step: StepPlan, attempt: int) -> N
         raise Violation(f"false: {step.name} landed after the task was canceled")
     if t.plan is not None and step in t.plan.steps and t.stage == t.plan.on_failure != t.plan.source:
         raise Violation(f"false: {step.name} landed after the task was rolled back")
+    if t.current == step and t.attempts < max(attempt, 1) and cfg.full_sync:
+        raise Violation(f"false: {step.name}#{attempt} landed without its intent")
     if t.current == step and t.attempts == attempt and not t.open:
         raise Violation(f"false: {step.name}#{attempt} was recorded as not applied and landed")
 

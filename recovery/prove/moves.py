@@ -194,10 +194,10 @@ class Rules:
                         f"{name} probes {step.name}: {fact}{', late' if late else ''}{f' ({fault})' if fault else ''}"
                     )
                     yield word, bool(fault), then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
-            case Apply(step=step, key=key, fence=fence):
-                r = request_of(step, self._place[step.name], key, fence, mind.run.me.run)
+            case Apply(step=step):
+                r = request_of(action, self._place[step.name], mind.run.view.attempts, mind.run.me.run)
                 x = with_net(w, *w.net, r)
-                yield f"{name} sends {step.name}#{fence[1]}", False, self._put(x, i, a._replace(mind=mind, sent=True))
+                yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, a._replace(mind=mind, sent=True))
             case Unlock():
                 free = w._replace(lock=NOBODY if w.lock == i else w.lock)
                 yield f"{name} unlocks", False, then(Unlocked(), free)

@@ -1,0 +1,61 @@
+"""The pipelines and misfortunes that the explorer is asked about in tests."""
+
+from __future__ import annotations
+
+from journal.plan import EdgePlan, StepPlan, intern_plan
+from journal.words import Guard
+from recovery.prove.world import Bounds, Config
+
+R, E, F, P, B, W = (
+    Guard.REPEATABLE,
+    Guard.EXCLUSIVE,
+    Guard.FENCED,
+    Guard.PROBED,
+    Guard.BLIND,
+    Guard.AWAITED,
+)
+EFFECTS = (R, E, F, P, B)
+PROBEABLE = (R, E, F, P)
+
+CRASHES = Bounds(crash=2, suspicion=1, bad_probe=1)
+ONE_CRASH = Bounds(crash=1)
+
+
+def step(name: str, guard: Guard, *, adopts: bool | None = None, ends_owner: bool = False) -> StepPlan:
+    """A step with small bounds: two attempts, one pause in a term, two waiting terms."""
+    adopts = guard is E if adopts is None else adopts
+    return StepPlan(name, guard, guard is not R, adopts, ends_owner, waits=1, looks=2)
+
+
+def edge(*steps: StepPlan, source: str = "a", target: str = "b", final: bool = True, **more: str) -> EdgePlan:
+    return intern_plan(EdgePlan(source, target, steps, final=final, **more))  # type: ignore[arg-type]
+
+
+def one(guard: Guard, **more: str) -> tuple[EdgePlan, ...]:
+    return (edge(step("x", guard), **more),)
+
+
+def two(first: Guard, second: Guard, **more: str) -> tuple[EdgePlan, ...]:
+    return (edge(step("x", first), step("y", second), **more),)
+
+
+GATED = (intern_plan(EdgePlan("a", "b", (step("x", E),), gates=("coverage",), lane="merge", final=True)),)
+
+MERGE = edge(
+    step("merge_pr", E), step("ratchet", E), step("rebuild", R), source="deploy-staging", target="deploy", final=False
+)
+DEPLOY = edge(
+    step("merge_verified", W),
+    step("deploy_init", E, adopts=False, ends_owner=True),
+    step("deploy_verified", W),
+    source="deploy",
+    target="done",
+)
+DEPLOY_ALONE = edge(
+    step("deploy_init", E, adopts=False, ends_owner=True), step("deploy_verified", W), source="deploy", target="done"
+)
+MERGE_ALONE = (edge(*MERGE.steps, source="deploy-staging", target="deploy"),)
+
+
+def reduced(plans: tuple[EdgePlan, ...], bounds: Bounds = CRASHES) -> Config:
+    return Config(plans, bounds, reduced=True)
