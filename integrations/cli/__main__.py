@@ -1,0 +1,5 @@
+"""`python -m integrations.cli` is `journal`."""
+
+from integrations.cli import main
+
+main()

@@ -1,0 +1,42 @@
+"""What was given on the command line before or after the command's name, and the settings that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from integrations.settings import Settings
+
+
+@dataclass(slots=True)
+class Given:
+    """The global options."""
+
+    config: Path | None = None
+    db: Path | None = None
+    json: bool = False
+    color: bool = True
+
+    def settings(self) -> Settings:
+        """
+        The checked settings.
+
+        Raises:
+            InvalidInputError: With file, key and remedy.
+        """
+        from integrations.settings import load
+
+        return load(self.config, db=self.db)
+
+    def database(self) -> Path:
+        """Where the log lies; with `--db` nothing else needs to be right."""
+        return self.db.absolute() if self.db is not None and self.config is None else self.settings().db
+
+
+def given(ctx: typer.Context) -> Given:
+    """The global options of this call."""
+    return cast("Given", ctx.find_root().obj)
