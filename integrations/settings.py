@@ -96,10 +96,18 @@ class DeploySection(_Section):
     version_file: Path | None = None
 
 
+class GiteaSection(_Section):
+    """`[integrations.gitea]`: the forge; its token comes from ORCH_GITEA_TOKEN or the file ORCH_GITEA_TOKEN_FILE."""
+
+    url: str = Field(default="", pattern=r"^(https?://[^\s/?#@]+(/[^\s?#@]*)?)?$")  # ROOT_URL; no account in it
+    clones: Path = Path("clones")  # where its repositories are cloned, to ask git what landed
+
+
 class IntegrationsSection(_Section):
     """`[integrations]`."""
 
     git: GitSection = GitSection()
+    gitea: GiteaSection = GiteaSection()
     deploy: DeploySection = DeploySection()
 
 
@@ -157,6 +165,10 @@ class Environment(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_token: str = Field(default="", repr=False)
     operator_file: Path | None = None  # a file that holds the operator's token
+    gitea_token: str = Field(default="", repr=False)
+    gitea_token_file: Path | None = None
+    gitea_webhook_secret: str = Field(default="", repr=False)
+    gitea_webhook_secret_file: Path | None = None
 
 
 class Settings(BaseModel):
@@ -184,21 +196,37 @@ class Settings(BaseModel):
     @property
     def operator_token(self) -> str:
         """The operator's token, from the environment or the file it names; "" = none."""
-        if self.environment.operator_token or self.environment.operator_file is None:
-            return self.environment.operator_token
-        try:
-            return self.environment.operator_file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInputError(what="ORCH_OPERATOR_FILE", why=f"cannot be read: {error}") from error
+        return _secret("ORCH_OPERATOR_FILE", self.environment.operator_token, self.environment.operator_file)
+
+    @property
+    def gitea_token(self) -> str:
+        """The token for the forge's API and repositories; "" = none."""
+        return _secret("ORCH_GITEA_TOKEN_FILE", self.environment.gitea_token, self.environment.gitea_token_file)
+
+    @property
+    def gitea_webhook_secret(self) -> str:
+        """What the forge signs its webhooks with; "" = none are accepted (R72)."""
+        env = self.environment
+        return _secret("ORCH_GITEA_WEBHOOK_SECRET_FILE", env.gitea_webhook_secret, env.gitea_webhook_secret_file)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be stored or logged."""
-        return tuple(s for s in (self.operator_token,) if s)
+        return tuple(s for s in (self.operator_token, self.gitea_token, self.gitea_webhook_secret) if s)
 
     def path(self, path: Path) -> Path:
         """A path of the file as an absolute one."""
         return path if path.is_absolute() else (self.base / path).absolute()
+
+
+def _secret(name: str, value: str, file: Path | None) -> str:
+    """A secret from the environment, else from the file that variable `name` points to."""
+    if value or file is None:
+        return value
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(what=name, why=f"cannot be read: {error}") from error
 
 
 def load(file: Path | None = None, *, db: Path | None = None, environment: Environment | None = None) -> Settings:

@@ -17,9 +17,15 @@ from integrations.deploy.config import DeployVerifiedConfig, SelfDeployConfig
 from integrations.deploy.initiate import SelfDeploy
 from integrations.deploy.markers import prepare_folder
 from integrations.deploy.verified import DeployVerified
+from integrations.git.fresh import FreshGate, FreshStep
 from integrations.git.merge import GitMerge, GitMergeConfig
+from integrations.git.mirror import Mirrors
 from integrations.git.repository import Repositories
 from integrations.git.verified import MergeVerified, MergeVerifiedConfig
+from integrations.gitea.branch import GiteaDeleteBranch, GiteaDeleteBranchConfig
+from integrations.gitea.client import GiteaClient
+from integrations.gitea.gates import GiteaApprovedConfig, GiteaApprovedGate, GiteaChecksConfig, GiteaChecksGate
+from integrations.gitea.merge import GiteaMerge, GiteaMergeConfig
 from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
 from journal import Journal
 from journal.advance import Wrap
@@ -55,6 +61,22 @@ class Context:
     repositories: Repositories
     running: Callable[[], Awaitable[str | None]]
     is_ancestor: Callable[[str, str], Awaitable[bool | None]]
+    clones: Mirrors  # of the forge's repositories; one for all, since fetches into a clone take turns
+
+    def forge(self) -> GiteaClient:
+        """The forge of the settings."""
+        return GiteaClient(self._forge_url(), self.settings.gitea_token)
+
+    def mirrors(self) -> Mirrors:
+        """The clones of the forge's repositories."""
+        self._forge_url()
+        return self.clones
+
+    def _forge_url(self) -> str:
+        if not (url := self.settings.values.integrations.gitea.url):
+            where = f"{self.settings.file or 'built-in defaults'}: integrations.gitea.url"
+            raise InvalidInputError(what=where, why="a step or gate needs the forge; set it to the forge's ROOT_URL")
+        return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +177,9 @@ def _context(settings: Settings, running: str | None) -> Context:
                 continue
         return None
 
-    return Context(settings, SystemClock(), repositories, runs, is_ancestor)
+    forge, token = settings.values.integrations.gitea, settings.gitea_token
+    clones = Mirrors(settings.path(forge.clones), forge.url, f"Authorization: token {token}" if token else "")
+    return Context(settings, SystemClock(), repositories, runs, is_ancestor, clones)
 
 
 def _edge(edge: EdgeSection) -> Edge:
@@ -188,7 +212,17 @@ def _deploy_verified(context: Context, name: str, table: dict[str, Any]) -> Step
 STEPS: dict[str, Callable[[Context, str, dict[str, Any]], StepAdapter]] = {
     "git-merge": lambda c, _, t: GitMerge(GitMergeConfig.model_validate(t), c.repositories),
     "git-merge-verified": lambda c, _, t: MergeVerified(MergeVerifiedConfig.model_validate(t), c.repositories),
+    "gitea-merge": lambda c, _, t: GiteaMerge(GiteaMergeConfig.model_validate(t), c.forge(), c.mirrors(), c.clock),
+    "gitea-merge-verified": lambda c, _, t: FreshStep(
+        lambda clones: MergeVerified(MergeVerifiedConfig.model_validate(t), clones), c.mirrors()
+    ),
+    "gitea-delete-branch": lambda c, _, t: GiteaDeleteBranch(
+        GiteaDeleteBranchConfig.model_validate(t), c.forge(), c.mirrors()
+    ),
     "ratchet": lambda c, _, t: Ratchet(RatchetConfig.model_validate(t), c.repositories),
+    "gitea-ratchet": lambda c, _, t: FreshStep(
+        lambda clones: Ratchet(RatchetConfig.model_validate(t), clones), c.mirrors()
+    ),
     "command": _command,
     "self-deploy": _self_deploy,
     "deploy-verified": _deploy_verified,
@@ -197,6 +231,11 @@ STEPS: dict[str, Callable[[Context, str, dict[str, Any]], StepAdapter]] = {
 
 GATES: dict[str, Callable[[Context, str, dict[str, Any]], Gate]] = {
     "coverage": lambda c, _, t: CoverageGate(CoverageGateConfig.model_validate(t), c.repositories),
+    "gitea-coverage": lambda c, _, t: FreshGate(
+        lambda clones: CoverageGate(CoverageGateConfig.model_validate(t), clones), c.mirrors()
+    ),
+    "gitea-checks": lambda c, _, t: GiteaChecksGate(GiteaChecksConfig.model_validate(t), c.forge(), c.mirrors()),
+    "gitea-approved": lambda c, _, t: GiteaApprovedGate(GiteaApprovedConfig.model_validate(t), c.forge(), c.mirrors()),
 }
 """What `use` may say in `[gates.NAME]`."""
 

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -39,6 +39,7 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
     "credential.helper=",
+    "http.followRedirects=false",  # a token is for one host
     "i18n.commitEncoding=UTF-8",
     "i18n.logOutputEncoding=UTF-8",
     "log.showSignature=false",
@@ -147,6 +148,7 @@ class Repository:
     budget_s: float = 60.0
     term: Term | None = None
     deadline_s: float | None = None  # on the event loop's clock
+    header: str = field(default="", repr=False)  # sent to an HTTP remote; may hold a token, so never an argument
 
     def within(self, call: Call) -> Repository:
         """The same repository, its commands bound to the call's budget and carrying the task's lock (E5, E9)."""
@@ -325,9 +327,13 @@ class Repository:
             return ""
         return commit
 
+    async def create(self) -> None:
+        """Make an empty bare repository here; one that exists is left as it is."""
+        await self._ask("init", "--quiet", "--bare", "--template=")
+
     async def fetch(self, remote: str, *refspecs: str) -> None:
-        """Fetch without tags and without touching FETCH_HEAD; a failure is a `GitError`, never stale data."""
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+        """Fetch, and forget what is gone; no tags, no FETCH_HEAD. A failure is a `GitError`, never stale data."""
+        options = ("--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
         await self._ask("fetch", *options, "--", remote, *refspecs)
 
     # -- one command -------------------------------------------------------------------------------------------
@@ -349,7 +355,7 @@ class Repository:
                 [*command, *argv],
                 budget_s=self._left_s(),
                 term=self.term,
-                env=child_env(**_ENVIRONMENT, **(extra or {})),
+                env=child_env(**_ENVIRONMENT, **self._header(), **(extra or {})),
                 stdin=stdin,
                 keep=ANSWER_LIMIT,
             )
@@ -358,6 +364,11 @@ class Repository:
         if done.timed_out or done.code < 0 or done.left_behind:
             raise GitError(command=argv[0], code=done.code, said="ended by its budget or a signal")
         return done
+
+    def _header(self) -> dict[str, str]:
+        if not self.header:
+            return {}
+        return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": self.header}
 
     def _left_s(self) -> float:
         if self.deadline_s is None:
