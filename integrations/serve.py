@@ -20,9 +20,11 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 
 from integrations.deploy.launch import ensure_deployer
 from integrations.http.app import create_app
+from integrations.http.auth import Tokens
 from integrations.settings import Settings
 from integrations.wiring import Parts, build, open_journal, running_version
 from integrations.worker import Dispatcher
@@ -194,7 +196,8 @@ async def serve(
     host, port = host or settings.host, settings.port if port is None else port
     if host not in LOOPBACK and not settings.operator_token:
         raise InvalidInputError(
-            what=f"host {host}", why="a bind beyond loopback needs a token: set ORCH_OPERATOR_TOKEN or ORCH_OPERATOR_FILE"
+            what=f"host {host}",
+            why="a bind beyond loopback needs a token: set ORCH_OPERATOR_TOKEN or ORCH_OPERATOR_FILE",
         )
     with _listening(host, port) as listener:
         service = Service(settings, parts, version, wrap)
@@ -203,12 +206,12 @@ async def serve(
         _check_folder(settings.db)
         lock = locks.take_writer("serve", service.address)
         token = local_token(settings.db)
-        app = create_app(service, operator_token=settings.operator_token, local_token=token, public=host not in LOOPBACK)
+        app = create_app(service, Tokens(settings.operator_token, token, reading=host not in LOOPBACK))
         await _run(service, app, listener, lock, locks)
 
 
-async def _run(service: Service, app: object, listener: socket.socket, lock: LockFile | None, locks: Locks) -> None:
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)  # type: ignore[arg-type]
+async def _run(service: Service, app: FastAPI, listener: socket.socket, lock: LockFile | None, locks: Locks) -> None:
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
     server = _Server(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,6 +225,7 @@ async def _run(service: Service, app: object, listener: socket.socket, lock: Loc
     finally:
         logger.info("stopping")
         duties.cancel()
+        app.state.feed.close()  # or the listeners would hold the shutdown up
         server.should_exit = True
         await asyncio.gather(duties, answering, return_exceptions=True)
         await service.close()

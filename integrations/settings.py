@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -128,7 +127,12 @@ def _default_steps() -> Tables:
             "probe": ["./built", "{landed}"],
         },
         "merge_verified": {"use": "git-merge-verified", "budget_s": 0},
-        "deploy_init": {"use": "self-deploy", "budget_s": 300, "folder": "deploys", "command": ["./deploy", "{target}"]},
+        "deploy_init": {
+            "use": "self-deploy",
+            "budget_s": 300,
+            "folder": "deploys",
+            "command": ["./deploy", "{target}"],
+        },
         "deploy_verified": {"use": "deploy-verified", "budget_s": 2000, "folder": "deploys"},
     }
 
@@ -258,9 +262,7 @@ def load(file: Path | None = None, *, db: Path | None = None, environment: Envir
     if db is not None:
         env = env.model_copy(update={"db": db})
     base = chosen.absolute().parent if chosen else Path.cwd()
-    return Settings(
-        file=chosen, base=base, values=values.model_copy(update={"pipeline": pipeline}), environment=env
-    )
+    return Settings(file=chosen, base=base, values=values.model_copy(update={"pipeline": pipeline}), environment=env)
 
 
 def _environment() -> Environment:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from integrations.command import CommandConfig, CommandStep
 from integrations.coverage.gate import CoverageGate, CoverageGateConfig
@@ -36,7 +36,6 @@ from journal.ownership import LockFile
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Clock, Gate, StepAdapter
-from journal.words import Guard
 from projections import all_views
 
 LIMITS = {
@@ -48,8 +47,6 @@ LIMITS = {
     "looks": ("looks", 1),
 }
 """Keys of `[steps.NAME]` that limit a step: the field of its plan, and units of that field in one of the key's."""
-
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,4 +289,3 @@ def _deploys(settings: Settings) -> tuple[SelfDeployConfig, ...]:
             rest = {k: v for k, v in table.items() if k not in LIMITS and k != "use"}
             found.append(_deploy_config(settings, rest))
     return tuple(found)
-

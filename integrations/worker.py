@@ -164,5 +164,3 @@ def _lane(pipeline: Pipeline, stream: Stream) -> str:
         return state.plan.lane
     edge = pipeline.edge(state.stage)
     return pipeline.lane_of(edge, stream.subject) if edge else ""
-
-

@@ -17,8 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from journal.engine import Appended, Asked, Busy, Ended, Locked, Lost, Occupied, Probed, Quiet, Replied, Seen
-from journal.engine import Unlocked, Waited
+from journal.engine import (
+    Appended,
+    Asked,
+    Busy,
+    Ended,
+    Locked,
+    Lost,
+    Occupied,
+    Probed,
+    Quiet,
+    Replied,
+    Seen,
+    Unlocked,
+    Waited,
+)
 from journal.errors import InvalidInputError
 from journal.events import Draft
 from journal.pipeline import Pipeline

@@ -34,7 +34,9 @@ def demo(
 
 async def _one(console: Console, folder: Path, tasks: int, crash: str, *, as_json: bool) -> int:
     if not as_json:
-        console.print(f"A real bare repository with {tasks} feature branches, a real service, one SIGKILL at {crash}.\n")
+        console.print(
+            f"A real bare repository with {tasks} feature branches, a real service, one SIGKILL at {crash}.\n"
+        )
     report = await run_once(folder, tasks, crash, _ignore if as_json else _Lines(console).tell)
     if as_json:
         console.print_json(json.dumps(report.as_data()))
@@ -51,7 +53,9 @@ async def _all(console: Console, folder: Path, tasks: int, *, as_json: bool) -> 
             console.print(Text(f"{report.crash:32}").append_text(mark).append(decided or "nothing was in doubt", "dim"))
 
     if not as_json:
-        console.print("Every crash point of the default pipeline, each with real git, real processes and one SIGKILL.\n")
+        console.print(
+            "Every crash point of the default pipeline, each with real git, real processes and one SIGKILL.\n"
+        )
     reports = await run_all(folder, tasks, _ignore, done)
     ok = all(r.ok for r in reports)
     if as_json:
@@ -79,7 +83,9 @@ class _Lines:
 
 
 def _show(console: Console, report: Report) -> None:
-    table = Table(title="\nCounted in git, in files and in the deployer's ledger", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title="\nCounted in git, in files and in the deployer's ledger", box=box.SIMPLE_HEAD, title_justify="left"
+    )
     for name in ("task", "stage"):
         table.add_column(name, no_wrap=True)
     for name in ("merges", "ratchets", "builds", "deploys", "exactly once"):
@@ -88,7 +94,9 @@ def _show(console: Console, report: Report) -> None:
         mark = Text("yes", "green") if c.exact else Text("NO", "bold red")
         table.add_row(c.task, c.stage, *(str(n) for n in (c.merges, c.ratchets, c.builds, c.deploys)), mark)
     console.print(table)
-    console.print(f"The service was killed {report.course.kills} time and started again {report.course.restarts} times.")
+    console.print(
+        f"The service was killed {report.course.kills} time and started again {report.course.restarts} times."
+    )
     _show_decisions(console, report)
     for task, reason in report.course.held.items():
         console.print(Text(f"{task} is parked: {reason}", "bold red"))

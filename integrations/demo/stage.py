@@ -35,6 +35,10 @@ class Stage:
         return self.folder / "deploys"
 
     @property
+    def releases(self) -> Path:
+        return self.folder / "releases"
+
+    @property
     def log(self) -> Path:
         return self.folder / "service.log"
 
@@ -53,8 +57,8 @@ def build_stage(folder: Path, tasks: int) -> Stage:
         raise InvalidInputError(what=f"folder {folder}", why="is not empty; name a new one with --dir")
     folder.mkdir(parents=True, exist_ok=True)
     stage = Stage(folder, build_scenery(folder, tasks))
-    (stage.deploys).mkdir()
-    (stage.deploys / "current").write_text(stage.scenery.main + "\n", "ascii")
+    stage.releases.mkdir()
+    (stage.releases / "current").write_text(stage.scenery.main + "\n", "ascii")
     stage.config.write_text(_toml(stage), "utf-8")
     return stage
 
@@ -64,7 +68,7 @@ def _toml(stage: Stage) -> str:
     python, repository = sys.executable, str(stage.scenery.repository)
     build = [python, "-m", "integrations.demo.build"]
     place = [repository, str(stage.artefacts), "{landed}"]
-    release = [python, "-m", "integrations.demo.release", str(stage.deploys), str(stage.db), "{target}"]
+    release = [python, "-m", "integrations.demo.release", str(stage.releases), str(stage.db), "{target}"]
     names = ("analysis", "architecture", "development", "review", "testing", "deploy-staging", "deploy", "done")
     extra = {
         "deploy-staging": 'gates = ["coverage"]\nsteps = ["merge_pr", "ratchet", "rebuild"]\non_failure = "review"\n',
@@ -131,5 +135,5 @@ retry_s = 0.1
 "{REPO}" = {json.dumps(repository)}
 
 [integrations.deploy]
-version_file = "deploys/current"
+version_file = "releases/current"
 """

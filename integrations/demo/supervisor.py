@@ -28,8 +28,6 @@ START_S = 60.0
 RUN_S = 300.0
 """Seconds the whole demo may take."""
 
-RESTARTS = 50
-
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -85,8 +83,6 @@ class Supervisor:
         return self.course
 
     async def _start(self, client: httpx.AsyncClient) -> None:
-        if self.course.restarts > RESTARTS:
-            raise StoreUnavailableError(path=str(self._stage.log), why=f"the service ended {RESTARTS} times")
         env = {**os.environ, CRASH: self._crash, "ORCH_LOG_FORMAT": "json"}
         argv = [sys.executable, "-m", "integrations.demo.service", str(self._stage.config), str(self._port)]
         with self._stage.log.open("ab") as log:
@@ -160,8 +156,12 @@ class Supervisor:
         if child.returncode == -signal.SIGKILL:
             self.course.kills += 1
             self._news("killed", f"SIGKILL at {self._crash}")
+        elif child.returncode == 0:
+            self._news("ended", "by its own deploy, as a restart policy would see it")
         else:
-            self._news("ended", "the service was ended by its own deploy")
+            lines = self._stage.log.read_text("utf-8", "replace").strip().splitlines()
+            why = f"the service failed with exit code {child.returncode}: {lines[-1][-300:] if lines else 'no word'}"
+            raise StoreUnavailableError(path=str(self._stage.log), why=why)
         self.course.restarts += 1
         await self._start(client)
         self._news("started", "again; recovery ran before anything else")

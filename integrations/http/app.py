@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from fastapi import FastAPI
 
 from integrations.http import operations, problems, queue, tasks
@@ -10,6 +13,16 @@ from integrations.http.feed import Feed
 from integrations.http.headers import SafeHeaders
 from integrations.http.idempotency import Answers
 from integrations.http.ports import Service
+
+
+class Through:
+    """Reads through whatever the service has open at the moment: a standby that takes over opens the log anew."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
+        return await self._service.reader.query(sql, parameters)
 
 
 def create_app(service: Service, tokens: Tokens) -> FastAPI:
@@ -23,7 +36,7 @@ def create_app(service: Service, tokens: Tokens) -> FastAPI:
     # Interactive pages load scripts from elsewhere; the document itself is enough.
     app = FastAPI(title="transition-journal", version="1", docs_url=None, redoc_url=None)
     app.state.service, app.state.tokens = service, tokens
-    app.state.feed, app.state.answers = Feed(service.reader, service.clock), Answers()
+    app.state.feed, app.state.answers = Feed(Through(service), service.clock), Answers()
     app.add_middleware(SafeHeaders)
     problems.install(app)
     for part in (queue, tasks, operations):
