@@ -43,6 +43,11 @@ COLUMNS = (
 """Of `journal_view_tasks`, in order; `opened` is the position of the task's first event and the table's key."""
 
 
+_SHOWN = frozenset({"stage", "generation", "epoch", "owner", "plan", "hold", "cancel", "open", "lane"})
+MEMORY = tuple(name for name in TaskState._fields if name not in _SHOWN)
+"""What else of the decision state is stored, so that a fold can go on from a row; grows with it."""
+
+
 @dataclass(slots=True)
 class TaskRow:
     """A task up to `version`. Times are event times in microseconds UTC; 0 = never."""
@@ -166,9 +171,7 @@ def store(row: TaskRow) -> tuple[Any, ...]:
     plan, step = _running(state), ""
     if plan is not None and (current := state.current):
         step = current.name
-    memory = orjson.dumps(
-        (state.closed, state.intents, state.forgiven, state.landed, state.fruitless, state.looks, state.loose)
-    )
+    memory = orjson.dumps([getattr(state, name) for name in MEMORY])
     return (
         row.opened, row.task, row.repo, row.branch, row.base, row.head, row.pr, state.stage, row.status,
         state.hold.value, int(row.open), state.generation, state.epoch, row.version, row.position, state.owner,
@@ -205,17 +208,20 @@ def row_data(row: TaskRow) -> dict[str, Any]:
 def load(stored: tuple[Any, ...]) -> TaskRow:
     """The row that `store` made this of."""
     v = dict(zip(COLUMNS, stored, strict=True))
-    closed, intents, forgiven, landed, fruitless, looks, loose = orjson.loads(v["memory"])
+    known = dict(zip(MEMORY, orjson.loads(v["memory"]), strict=True))
     plan = plan_from_text(v["plan"]) if v["plan"] else None
     state = TaskState(
-        v["stage"], v["generation"], v["epoch"], v["run"], plan, tuple(closed), tuple((n, a) for n, a in intents),
-        tuple((n, a) for n, a in forgiven), bool(v["in_doubt"]), Hold(v["hold"]), bool(v["cancel"]), landed, fruitless,
-        looks, v["lane"], loose,
+        v["stage"], v["generation"], v["epoch"], v["run"], plan, hold=Hold(v["hold"]), cancel=bool(v["cancel"]),
+        open=bool(v["in_doubt"]), lane=v["lane"], **{name: _hashable(value) for name, value in known.items()},
     )  # fmt: skip
     owner = Owner(v["run"], v["instance"], v["host"], v["pid"]) if v["run"] else NOBODY
     same = ("version", "position", "opened", "opened_us", "changed_us", "repo", "branch", "base", "head", "pr", "actor",
             "acquired_us", "stage_position", "stage_since_us", "look_us", "reason", "parked_us", "alert")  # fmt: skip
     return TaskRow(v["task"], state, owner=owner, **{name: v[name] for name in same})
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _running(state: TaskState) -> EdgePlan | None:

@@ -10,13 +10,14 @@ Done tasks stay in the table and out of every index that a queue reads, so a mil
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from journal.events import Acquired, Event
 from journal.words import Cause
 from projections import stays
-from projections.row import COLUMNS, TaskRow, load, store
+from projections.row import COLUMNS, MEMORY, TaskRow, load, store
 
 CACHED_ROWS = 4096
 """Rows kept between batches; one that is not there is read back, whatever its history."""
@@ -71,7 +72,7 @@ class TasksView:
     """`Projection`: tasks, their stays, how many are in which stage, how often a term was reclaimed."""
 
     name = "tasks"
-    version = 1
+    version = zlib.crc32(f"1 {SCRIPT} {MEMORY}".encode())  # other tables, or more to remember: it is rebuilt
     tables = ("journal_view_tasks", "journal_view_stages", "journal_view_reclaims", "journal_view_stays")
     script = SCRIPT
 
@@ -80,32 +81,23 @@ class TasksView:
 
     def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
         """Take in events in order: one row a task, whatever the number of its events."""
-        before: dict[str, tuple[str, bool]] = {}
-        reclaims: list[tuple[str, int, str]] = []
-        begun: list[tuple[int, int, str]] = []
-        ended: list[tuple[int, int, int, int]] = []
+        changed: dict[str, TaskRow] = {}
+        changes = _Changes()
         for event in events:
             if not (task := event.task):
                 continue
             row = self._rows.get(task) or self._load(db, task)
-            if task not in before:
-                before[task] = (row.state.stage, row.open)
-            stayed = row.stay
+            stay, stage, was_open = row.stay, row.state.stage, row.open
             if not row.take(event):
                 continue
+            changed[task] = row
+            if row.stay != stay or row.open != was_open:
+                changes.moved(row, event, stay, stage, was_open)
             if isinstance(body := event.draft.body, Acquired) and body.cause is not Cause.NONE:
-                reclaims.append((body.cause.value, event.at, task))
-            if stayed != (stay := row.stay):
-                if stayed:
-                    ended.append((event.position, stays.fork(stayed, event.position - 1), row.opened, stayed))
-                if stay:
-                    begun.append((row.opened, stay, row.state.stage))
-        db.executemany(_UPSERT, [store(self._rows[task]) for task in before])
-        db.executemany(_COUNT_STAGE, self._moves(before))
-        db.executemany(_COUNT_RECLAIM, reclaims)
-        db.executemany(stays.BEGIN, begun)
-        db.executemany(stays.END, ended)
-        self._forget(before)
+                changes.reclaims.append((body.cause.value, event.at, task))
+        db.executemany(_UPSERT, [store(row) for row in changed.values()])
+        changes.write(db)
+        self._forget(changed)
 
     def reset(self) -> None:
         self._rows.clear()
@@ -115,21 +107,39 @@ class TasksView:
         row = self._rows[task] = load(stored) if stored else TaskRow(task)
         return row
 
-    def _moves(self, before: dict[str, tuple[str, bool]]) -> list[tuple[str, int, int]]:
-        """What changes in the number of tasks per stage."""
-        moves: list[tuple[str, int, int]] = []
-        for task, (stage, was_open) in before.items():
-            row = self._rows[task]
-            if (stage, was_open) == (row.state.stage, row.open):
-                continue
-            if stage:
-                moves.append((stage, -was_open, -(not was_open)))
-            moves.append((row.state.stage, int(row.open), int(not row.open)))
-        return moves
-
-    def _forget(self, touched: dict[str, tuple[str, bool]]) -> None:
-        for task in touched:
-            if not self._rows[task].open:
+    def _forget(self, changed: dict[str, TaskRow]) -> None:
+        for task, row in changed.items():
+            if not row.open:
                 del self._rows[task]
         while len(self._rows) > CACHED_ROWS:
             del self._rows[next(iter(self._rows))]
+
+
+class _Changes:
+    """
+    What a batch changes beside the rows of tasks.
+
+    Event by event, not only first and last: where a batch ends must leave no trace in the tables.
+    """
+
+    def __init__(self) -> None:
+        self.reclaims: list[tuple[str, int, str]] = []
+        self._counts: list[tuple[str, int, int]] = []
+        self._begun: list[tuple[int, int, str]] = []
+        self._ended: list[tuple[int, int, int, int]] = []
+
+    def moved(self, row: TaskRow, event: Event, stay: int, stage: str, was_open: bool) -> None:
+        """A task entered or left a stage, or was opened or ended."""
+        if stage:
+            self._counts.append((stage, -was_open, -(not was_open)))
+        self._counts.append((row.state.stage, int(row.open), int(not row.open)))
+        if stay:
+            self._ended.append((event.position, stays.fork(stay, event.position - 1), row.opened, stay))
+        if row.stay:
+            self._begun.append((row.opened, row.stay, row.state.stage))
+
+    def write(self, db: sqlite3.Connection) -> None:
+        db.executemany(_COUNT_STAGE, self._counts)
+        db.executemany(_COUNT_RECLAIM, self.reclaims)
+        db.executemany(stays.BEGIN, self._begun)
+        db.executemany(stays.END, self._ended)
