@@ -93,14 +93,14 @@ def _words(
                 f"{task} is done: it came to {state.stage} {_ago(row.changed_us, now_us)}.",
                 "It waits for nothing.",
                 "Nothing happens by itself.",
-                (f"journal reopen {task}",),
+                (f"journal reopen {task} --stage STAGE --reason TEXT",),
             )
         case Hold.CANCELED:
             return (
                 f"{task} was canceled in {state.stage} {_ago(row.changed_us, now_us)}.",
                 "It waits for nothing.",
                 "Nothing happens by itself.",
-                (f"journal reopen {task}",),
+                (f"journal reopen {task} --stage STAGE --reason TEXT",),
             )
         case Hold.PARKED:
             return _parked(row, now_us)
@@ -109,7 +109,7 @@ def _words(
                 f"{task} is paused in {state.stage}{_doubt(state)}.",
                 "It waits for a person.",
                 "Nothing happens by itself.",
-                (f"journal resume {task}", f"journal cancel {task}"),
+                (f"journal resume|cancel {task} --reason TEXT",),
             )
         case _:
             return _owned(row, story, now_us, held) if state.owner else _free(row, now_us, held, advance)
@@ -117,14 +117,14 @@ def _words(
 
 def _parked(row: TaskRow, now_us: int) -> tuple[str, str, str, tuple[str, ...]]:
     task, state = row.task, row.state
-    verbs = [f"journal retry {task}"]
+    verbs = [f"journal retry|cancel {task} --reason TEXT"]
     if state.current is not None and state.plan is not None and state.plan.source == state.stage:
-        verbs.append(f"journal settle {task} --as applied|not-applied")
+        verbs.append(f"journal settle {task} --as applied|not-applied --evidence TEXT --reason TEXT")
     return (
         f"{task} was parked in {state.stage} {_ago(row.parked_us, now_us)}: {row.reason}{_doubt(state)}.",
         "It waits for a person.",
         "By itself it goes on only if the effect it is about is seen in the world.",
-        (*verbs, f"journal cancel {task}"),
+        tuple(verbs),
     )
 
 
@@ -139,13 +139,13 @@ def _owned(row: TaskRow, story: Story, now_us: int, held: bool | None) -> tuple[
         f"{task} is in {state.stage} on its way to {epoch.to_stage}: {_who(epoch)} owns it in epoch {epoch.epoch}, "
         f"begun {_ago(epoch.acquired_at, now_us)}, and is at {what}."
     )
-    verbs = (f"journal release {task} --reason TEXT", f"journal pause {task}", f"journal cancel {task}")
+    verbs = (f"journal release|pause|cancel {task} --reason TEXT",)
     if held is False:
         return (
             stands,
             "Its lock is free, so that term is over although its end is not written." + _next_asks(state),
             "The next look takes it over under a new epoch and asks the world before anything else.",
-            (f"journal advance {task}", *verbs[1:]),
+            (f"journal advance {task}", f"journal pause|cancel {task} --reason TEXT"),
         )
     budget = f" The step is ended after {step.budget_ms // 1000} s at the latest." if step and step.budget_ms else ""
     return (
@@ -159,7 +159,7 @@ def _owned(row: TaskRow, story: Story, now_us: int, held: bool | None) -> tuple[
 def _free(row: TaskRow, now_us: int, held: bool | None, advance: str) -> tuple[str, str, str, tuple[str, ...]]:
     state = row.state
     task, plan, step = row.task, state.plan, state.current
-    verbs = (f"journal advance {task}", f"journal pause {task}", f"journal cancel {task}")
+    verbs = (f"journal advance {task}", f"journal pause|cancel {task} --reason TEXT")
     middle = plan is not None and plan.source == state.stage and state.begun
     if held:
         return (

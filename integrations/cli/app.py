@@ -29,6 +29,7 @@ from integrations.cli.queue import queue
 from integrations.cli.recover import recover
 from integrations.cli.serve import serve
 from integrations.cli.tasks import advance, open_task, release
+from integrations.cli.verbs import cancel, pause, reopen, resume, retry, settle
 from integrations.cli.verify import verify
 from journal.errors import JournalError
 
@@ -41,6 +42,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     open_task,
     advance,
     release,
+    pause,
+    resume,
+    retry,
+    cancel,
+    reopen,
+    settle,
     queue,
     inspect,
     explain,

@@ -6,6 +6,7 @@ from journal.errors import CallerError, JournalError, NotWriterError, StoreError
 from journal.results import (
     Advanced,
     Deferred,
+    Done,
     Freed,
     LostRace,
     Parked,
@@ -20,6 +21,7 @@ YES, NO, USAGE, LATER, BROKEN = 0, 1, 2, 3, 4
 
 RESULTS: dict[type, int] = {
     Advanced: YES,
+    Done: YES,
     Freed: YES,
     Parked: NO,
     RolledBack: NO,
@@ -43,7 +45,7 @@ STATUSES: dict[int, int] = {401: BROKEN, 404: NO, 409: LATER, 413: USAGE, 422: U
 """What a running service answers, where the answer is no result; the rest is a broken service."""
 
 
-def of_result(result: Result | Freed) -> int:
+def of_result(result: Result | Freed | Done) -> int:
     """The exit code of a result."""
     return RESULTS[type(result)]
 

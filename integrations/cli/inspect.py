@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ import typer
 from integrations.cli.given import given
 
 if TYPE_CHECKING:
+    from integrations.cli.given import Given
     from integrations.cli.output import Output
     from integrations.cli.reading import Audit
     from journal.events import Event, Owner
@@ -68,7 +70,9 @@ def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The ta
     out, db = Output(options), options.database()
     with open_evidence(db) as connection:
         found = audit(connection, task, NEWEST)
-    told = explained(found.row, found.story, now_us=SystemClock().now_us(), held=_held(db, task))
+    told = explained(
+        found.row, found.story, now_us=SystemClock().now_us(), held=_held(db, task), advance=_mode(options, db, found)
+    )
     if out.json:
         out.document(asdict(told) | {"facts": dict(told.facts), "paragraph": told.paragraph})
         return
@@ -95,6 +99,18 @@ def _held(db: Path, task: str) -> bool | None:
     from journal.ownership import Locks, is_held, lock_folder
 
     return is_held(Locks(db, NOBODY).task_path(task)) if lock_folder(db).is_dir() else None
+
+
+def _mode(options: Given, db: Path, found: Audit) -> str:
+    """How the edge that leaves the stage is moved over; empty if the file is not the configuration's own."""
+    from journal.errors import JournalError
+
+    with suppress(JournalError):
+        settings = options.settings()
+        if settings.db == db:
+            edges = settings.values.pipeline.edges
+            return next((edge.advance for edge in edges if edge.source == found.row.state.stage), "")
+    return ""
 
 
 # -- JSON: the keys of CONTRACT, added to freely, none renamed -------------------------------------------------------

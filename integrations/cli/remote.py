@@ -12,10 +12,18 @@ from journal.names import shown
 from journal.ownership import Holder, Locks, is_held, lock_folder, read_holder
 
 CONNECT_S = 5.0
-ANSWER_S = 3660.0
+ANSWER_S = 630.0
 """Longer than a run is waited for: the service says when it ends, and a run outlives who asked."""
 
 WAIT_S = 0.5
+
+WORDS = {
+    "advanced": exits.YES, "done": exits.YES, "freed": exits.YES, "released": exits.YES,
+    "parked": exits.NO, "rolled_back": exits.NO, "refused": exits.NO,
+    "waiting": exits.LATER, "held": exits.LATER, "deferred": exits.LATER, "lost-race": exits.LATER,
+    "storage": exits.BROKEN,
+}  # fmt: skip
+"""What a service calls a result."""
 
 
 class Remote:
@@ -80,7 +88,7 @@ class Remote:
         if not isinstance(data, dict):
             raise StoreUnavailableError(path=str(response.url), why=f"answered {status} without a document")
         if status < 400 or "task" in data:
-            return data | {"status_code": status, "result": data.get("result") or _slug(data)}
+            return data | {"status_code": status, "result": data.get("result") or _slug(data) or data.get("state", "")}
         raise _error(self._db, self.holder, status, data)
 
     def _token(self) -> str:
@@ -95,16 +103,11 @@ class Remote:
 
 def code_of(data: dict[str, Any]) -> int:
     """The exit code of a service's document."""
-    words = {
-        "advanced": exits.YES, "freed": exits.YES, "released": exits.YES, "parked": exits.NO, "rolled_back": exits.NO,
-        "refused": exits.NO, "waiting": exits.LATER, "held": exits.LATER, "deferred": exits.LATER,
-        "lost-race": exits.LATER, "storage": exits.BROKEN,
-    }  # fmt: skip
     status = data["status_code"]
     fallback = exits.STATUSES.get(status, exits.YES if status < 400 else exits.BROKEN)
     if data.get("state") not in (None, "ended") and status < 400:
         return exits.LATER
-    return words.get(str(data["result"]), fallback)
+    return WORDS.get(str(data["result"]), fallback)
 
 
 def _slug(data: dict[str, Any]) -> str:

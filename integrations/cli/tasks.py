@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from integrations.cli.given import Given
     from integrations.cli.output import Output
     from journal import Journal
-    from journal.results import Freed, Result
+    from journal.results import Done, Freed, Result
     from journal.stream import Stream
 
 Task = Annotated[str, typer.Argument(help="The task's id.")]
@@ -48,9 +48,9 @@ def open_task(
         return await journal.open_task(wanted, actor="operator")
 
     body = asdict(wanted) | {"actor": "operator"}
-    answer = _write(given(ctx), here, ("POST", "/tasks", body))
+    answer = write(given(ctx), here, ("POST", "/tasks", body))
     data = answer if isinstance(answer, dict) else _opened(answer)
-    out = _output(ctx)
+    out = output_of(ctx)
     if out.json:
         out.document(data)
     else:
@@ -72,8 +72,8 @@ def advance(
     async def here(journal: Journal) -> Result:
         return await journal.advance(task, expect=expect, actor="operator")
 
-    path = f"/tasks/{quote(task, safe='')}/advance?wait=3600"
-    _end(ctx, _write(given(ctx), here, ("POST", path, {"expect": expect, "actor": "operator"})))
+    path = f"/tasks/{quote(task, safe='')}/advance?wait=600"
+    end(ctx, write(given(ctx), here, ("POST", path, {"expect": expect, "actor": "operator"})))
 
 
 def release(
@@ -90,7 +90,7 @@ def release(
         return await journal.release(task, reason=reason)
 
     path = f"/transition-lease/release?work_item={quote(task, safe='')}"
-    _end(ctx, _write(given(ctx), here, ("POST", path, {"reason": reason, "actor": "operator"})))
+    end(ctx, write(given(ctx), here, ("POST", path, {"reason": reason, "actor": "operator"})))
 
 
 # -- here, or through the service ------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def release(
 Request = tuple[str, str, dict[str, Any]]
 
 
-def _write(options: Given, here: Callable[[Journal], Awaitable[Any]], there: Request) -> Any:
+def write(options: Given, here: Callable[[Journal], Awaitable[Any]], there: Request) -> Any:
     """Do it in this process if it may drive, else ask who drives; gives the result, or the service's document."""
     import asyncio
 
@@ -132,7 +132,7 @@ def _write(options: Given, here: Callable[[Journal], Awaitable[Any]], there: Req
     raise AssertionError
 
 
-def _end(ctx: typer.Context, answer: Result | Freed | dict[str, Any]) -> NoReturn:
+def end(ctx: typer.Context, answer: Result | Freed | Done | dict[str, Any]) -> NoReturn:
     """Print a result and exit with its code."""
     from integrations.cli.exits import of_result
     from integrations.cli.remote import code_of
@@ -140,8 +140,8 @@ def _end(ctx: typer.Context, answer: Result | Freed | dict[str, Any]) -> NoRetur
     if isinstance(answer, dict):
         data, code = answer, code_of(answer)
     else:
-        data, code = {"result": _word(answer)} | asdict(answer), of_result(answer)
-    out = _output(ctx)
+        data, code = {"result": _word(answer)} | _facts(answer), of_result(answer)
+    out = output_of(ctx)
     if out.json:
         out.document(data)
     else:
@@ -149,7 +149,8 @@ def _end(ctx: typer.Context, answer: Result | Freed | dict[str, Any]) -> NoRetur
     raise typer.Exit(code)
 
 
-def _output(ctx: typer.Context) -> Output:
+def output_of(ctx: typer.Context) -> Output:
+    """Standard output as this call wants it."""
     from integrations.cli.output import Output
 
     return Output(given(ctx))
@@ -164,9 +165,21 @@ def _word(answer: object) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in type(answer).__name__).lstrip("_")
 
 
+def _facts(answer: Any) -> dict[str, Any]:
+    from journal.results import Done
+
+    if isinstance(answer, Done):
+        return _opened(answer.stream) | {"reason": answer.what}
+    return asdict(answer)
+
+
 def _sentence(data: dict[str, Any]) -> str:
     task, reason = data.get("task", ""), data.get("reason") or data.get("detail", "")
     match str(data.get("result", "")).replace("-", "_"):
+        case "done":
+            return f"{task}: {reason}"
+        case "running":
+            return f"{task}: its run goes on; `journal inspect {task}` tells how it ends"
         case "advanced":
             return f"{task}: {data['from_stage']} -> {data['to_stage']} in epoch {data['epoch']}"
         case "freed":
