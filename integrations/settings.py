@@ -1,14 +1,15 @@
 """
 Settings: `journal.toml`, the `ORCH_*` environment, and the built-in defaults (CONTRACT "Configuration").
 
-Everything is checked when it is loaded; a fault names the file, the key and the remedy, and nothing starts. Secrets come
-from the environment or from files it names, never from `journal.toml`.
+Everything is checked when it is loaded; a fault names the file, the key and the remedy, and nothing starts. Secrets
+come from the environment or from files it names, never from `journal.toml`.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -65,7 +66,7 @@ DEFAULT_STAGES = (
 
 
 def _default_edges() -> tuple[EdgeSection, ...]:
-    pairs = zip(DEFAULT_STAGES, DEFAULT_STAGES[1:], strict=False)
+    pairs = pairwise(DEFAULT_STAGES)
     extra: dict[str, dict[str, Any]] = {
         "deploy-staging": {"steps": ("merge_pr", "ratchet", "rebuild"), "gates": ("coverage",), "on_failure": "review"},
         "deploy": {"steps": ("merge_verified", "deploy_init", "deploy_verified")},

@@ -1,6 +1,4 @@
-"""
-Composition: from settings to a pipeline with its adapters, and to an open journal. Sees everything; nobody below imports it.
-"""
+"""Composition: from settings to a pipeline with its adapters, and to an open journal. Nobody below imports it."""
 
 from __future__ import annotations
 

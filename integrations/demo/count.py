@@ -128,6 +128,6 @@ def recoveries(events: list[dict[str, Any]]) -> list[Recovered]:
                     body["fact"],
                     body["verdict"],
                     body.get("seen", {}),
-                )  # fmt: skip
+                )
             )
     return found

@@ -2,8 +2,8 @@
 Crash points: SIGKILL to ourselves at a named place, by standing before the ports of a run. The engine has no hooks.
 
 before-intent, after-intent and after-outcome lie around the append that writes the event; after-effect lies where the
-effect has landed in the world: after `apply` returned, or, for a step that ends its owner and never returns, as soon as a
-probe shows it. `crash_once` leaves a file, so that the same point does not kill the successor too.
+effect has landed in the world: after `apply` returned, or, for a step that ends its owner and never returns, as soon
+as a probe shows it. `crash_once` leaves a file, so that the same point does not kill the successor too.
 """
 
 from __future__ import annotations
@@ -89,13 +89,22 @@ class CrashPorts:
         kinds = {d.kind for d in drafts if d.step == self._where.step}
         if Kind.INTENDED in kinds:
             self._reach("before-intent")
-        result = await self._inner.append(drafts)
+        # A unit that was handed in is written even if its caller is cancelled: the point is reached then, too.
+        writing = asyncio.ensure_future(self._inner.append(drafts))
+        try:
+            result = await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._written(kinds, await writing)
+            raise
+        self._written(kinds, result)
+        return result
+
+    def _written(self, kinds: set[Kind], result: Appended | Lost | Occupied) -> None:
         if isinstance(result, Appended):
             if Kind.INTENDED in kinds:
                 self._reach("after-intent")
             if Kind.APPLIED in kinds:
                 self._reach("after-outcome")
-        return result
 
     async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied:
         if step.name != self._where.step or self._where.point != "after-effect":
@@ -153,4 +162,4 @@ def crash_once(mark: Path) -> Callable[[], None]:
 
 def _kill_self() -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("SIGKILL does not return")
+    raise AssertionError

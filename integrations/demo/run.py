@@ -1,4 +1,4 @@
-"""`journal demo`: real git, real processes, one SIGKILL in the middle of a merge, and a count of what the world shows."""
+"""`journal demo`: real git, real processes, one SIGKILL in the middle of a merge, and a count from outside."""
 
 from __future__ import annotations
 

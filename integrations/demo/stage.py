@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from integrations.demo.scenery import REPO, REPORTS, Scenery, build_scenery
@@ -76,7 +77,7 @@ def _toml(stage: Stage) -> str:
     }
     edges = "".join(
         f'[[pipeline.edges]]\nfrom = "{a}"\nto = "{b}"\nadvance = "auto"\n{extra.get(a, "")}\n'
-        for a, b in zip(names, names[1:], strict=False)
+        for a, b in pairwise(names)
     )
     code = str(Path(__file__).resolve().parents[2])
     return f"""# Made by `journal demo`: the default pipeline over embedded adapters, driven without a person.

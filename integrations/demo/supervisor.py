@@ -1,6 +1,8 @@
 """
-The demo's parent process: starts the real service as a child, opens tasks through its API, and starts it again whenever it
-ends - killed in the middle of a step, or ended by its own deploy - until every task has come to rest.
+The demo's parent process: a restart policy over the real service.
+
+It starts the service as a child, opens tasks through its API, and starts it again whenever it ends - killed in the
+middle of a step, or ended by its own deploy - until every task has come to rest.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import httpx
 
 from integrations.demo.service import CRASH
 from integrations.demo.stage import Stage
+from journal.clock import SystemClock
 from journal.errors import StoreUnavailableError
 
 LOOK_S = 0.1
@@ -56,6 +59,7 @@ class Supervisor:
         self._stage, self._tasks, self._crash, self._tell = stage, tasks, crash, tell
         self._port = _free_port()
         self._child: asyncio.subprocess.Process | None = None
+        self._clock = SystemClock()
         self.course = Course()
 
     @property
@@ -93,7 +97,7 @@ class Supervisor:
             while not await self._answers(client):
                 if self._child.returncode is not None:
                     return  # it died before it answered: the caller starts it again
-                await asyncio.sleep(LOOK_S)
+                await self._clock.sleep(LOOK_S)
 
     async def _answers(self, client: httpx.AsyncClient) -> bool:
         with suppress(httpx.HTTPError):
@@ -120,7 +124,7 @@ class Supervisor:
             answer = await client.get("/tasks", params={"limit": 500})
             answer.raise_for_status()
         except httpx.HTTPError:
-            await asyncio.sleep(LOOK_S)
+            await self._clock.sleep(LOOK_S)
             return
         for task in answer.json()["tasks"]:
             before = self.course.stages.get(task["task"])
@@ -134,7 +138,7 @@ class Supervisor:
         stages = self.course.stages
         resting = [t for t, stage in stages.items() if stage == "done" or t in self.course.held]
         self.course.ended = len(resting) == self._tasks
-        await asyncio.sleep(LOOK_S)
+        await self._clock.sleep(LOOK_S)
 
     async def _collect(self, client: httpx.AsyncClient) -> None:
         for n in range(1, self._tasks + 1):
