@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from journal.events import Acquired, Draft, Intended, Opened, Owner
@@ -41,19 +41,18 @@ def plan(*steps: str, lane: str = "") -> EdgePlan:
 def pipeline(*steps: StepPlan, lane: str = "", on_failure: str = "", gates: Iterable[str] = ()) -> Pipeline:
     """`analysis -> done` over these steps."""
     names = tuple(step.name for step in steps)
-    edge = Edge("analysis", "done", names, tuple(gates), on_failure=on_failure)
-    edges = (edge,)
-    stages = ("analysis", "done")
+    edges = [Edge("analysis", "done", names, tuple(gates), on_failure=on_failure)]
+    stages = ["analysis", "done"]
     if on_failure and on_failure not in stages:
-        stages, edges = (on_failure, *stages), (Edge(on_failure, "analysis"), edge)
+        stages.insert(0, on_failure)
+        edges.append(Edge(on_failure, "analysis"))
     definitions = {s.name: StepDefinition(s, lane, at_most_once=True) for s in steps}
-    return Pipeline(stages, edges, definitions, frozenset(gates), reaper_max_running_s=5400)
+    return Pipeline(tuple(stages), tuple(edges), definitions, frozenset(gates))
 
 
-def exclusive(name: str, **limits: int) -> StepPlan:
-    """A step whose second effect the far side refuses; short budgets, so that no test waits."""
-    usual = {"budget_ms": 10_000, "retry_ms": 1}
-    return StepPlan(name, Guard.EXCLUSIVE, **{**usual, **limits})
+def step(name: str, guard: Guard = Guard.EXCLUSIVE, **limits: int) -> StepPlan:
+    """A step with short pauses, so that no test waits."""
+    return replace(StepPlan(name, guard, budget_ms=10_000, retry_ms=1), **limits)  # type: ignore[arg-type]
 
 
 @dataclass

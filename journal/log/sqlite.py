@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,7 @@ class SqliteLog:
     def __init__(self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str) -> None:
         self.path, self._reader, self._writer, self._journal_id = path, reader, writer, journal_id
         self._streams: OrderedDict[str, Stream] = OrderedDict()
+        self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -160,6 +162,12 @@ class SqliteLog:
             self._writer.count(name, actor, task)
 
     async def close(self) -> None:
+        # Once, however many ask: a connection of aiosqlite that is closed twice at a time never answers the second.
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         try:
             await self._reader.close()
         finally:
