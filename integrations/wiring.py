@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -12,18 +12,31 @@ from integrations.command import CommandConfig, CommandStep
 from integrations.coverage.gate import CoverageGate, CoverageGateConfig
 from integrations.coverage.ratchet import Ratchet, RatchetConfig
 from integrations.deploy.config import DeployVerifiedConfig, SelfDeployConfig
+from integrations.deploy.container import (
+    ContainerDeployConfig,
+    ContainerHost,
+    ContainerRecords,
+    ContainerVerifiedConfig,
+)
+from integrations.deploy.handover import HandOver, HandOverVerified
 from integrations.deploy.initiate import SelfDeploy
 from integrations.deploy.markers import prepare_folder
+from integrations.deploy.unit import UnitDeployConfig, UnitHost, UnitRecords, UnitVerifiedConfig
 from integrations.deploy.verified import DeployVerified
 from integrations.git.fresh import FreshGate, FreshStep
 from integrations.git.merge import GitMerge, GitMergeConfig
 from integrations.git.mirror import Mirrors
-from integrations.git.repository import Repositories
+from integrations.git.repository import Repositories, Repository
+from integrations.git.tree import Trees
 from integrations.git.verified import MergeVerified, MergeVerifiedConfig
 from integrations.gitea.branch import GiteaDeleteBranch, GiteaDeleteBranchConfig
 from integrations.gitea.client import GiteaClient
 from integrations.gitea.gates import GiteaApprovedConfig, GiteaApprovedGate, GiteaChecksConfig, GiteaChecksGate
 from integrations.gitea.merge import GiteaMerge, GiteaMergeConfig
+from integrations.image.config import ImageConfig
+from integrations.image.engine import Engine
+from integrations.image.step import ImageStep
+from integrations.jobs.config import JobConfig
 from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
 from journal import Journal
 from journal.advance import Wrap
@@ -35,6 +48,7 @@ from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Clock, Gate, StepAdapter
 from projections import all_views
+from recovery.outside import ForgeFacts, Hooks, Outside, Tracker
 
 LIMITS = {
     "budget_s": ("budget_ms", 1000),
@@ -82,6 +96,11 @@ class Parts:
     steps: Mapping[str, StepAdapter]
     gates: Mapping[str, Gate]
     deploys: tuple[SelfDeployConfig, ...]  # hand-overs that the service resumes when it starts
+    jobs: Mapping[str, JobConfig] = field(default_factory=dict)  # by stage
+    forge: ForgeFacts | None = None
+    tracker: Tracker | None = None
+    outsides: Mapping[str, Outside] = field(default_factory=dict)  # by name
+    hooks: Mapping[str, Hooks] = field(default_factory=dict)  # by sender
 
 
 def build(settings: Settings, *, running: str | None = None) -> Parts:
@@ -204,6 +223,35 @@ def _deploy_verified(context: Context, name: str, table: dict[str, Any]) -> Step
     return DeployVerified(config, context.running, context.is_ancestor)
 
 
+def _container_deploy(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = ContainerDeployConfig.model_validate(table)
+    host = ContainerHost(config, Engine(config.program))
+    return HandOver(config, host, context.clock, context.running, context.is_ancestor)
+
+
+def _container_verified(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = ContainerVerifiedConfig.model_validate(table)
+    return HandOverVerified(config, ContainerRecords(Engine(config.program)), context.running, context.is_ancestor)
+
+
+def _unit_deploy(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = UnitDeployConfig.model_validate(table)
+    config = config.model_copy(
+        update={"cwd": context.settings.path(config.cwd) if config.cwd else context.settings.base}
+    )
+    return HandOver(config, UnitHost(config), context.clock, context.running, context.is_ancestor)
+
+
+def _unit_verified(context: Context, name: str, table: dict[str, Any]) -> StepAdapter:
+    config = UnitVerifiedConfig.model_validate(table)
+    return HandOverVerified(config, UnitRecords(config), context.running, context.is_ancestor)
+
+
+def _image(context: Context, repositories: Callable[[str], Repository], table: dict[str, Any]) -> StepAdapter:
+    config = ImageConfig.model_validate(table)
+    return ImageStep(config, Engine(config.program), Trees(repositories), context.is_ancestor)
+
+
 STEPS: dict[str, Callable[[Context, str, dict[str, Any]], StepAdapter]] = {
     "git-merge": lambda c, _, t: GitMerge(GitMergeConfig.model_validate(t), c.repositories),
     "git-merge-verified": lambda c, _, t: MergeVerified(MergeVerifiedConfig.model_validate(t), c.repositories),
@@ -219,8 +267,14 @@ STEPS: dict[str, Callable[[Context, str, dict[str, Any]], StepAdapter]] = {
         lambda clones: Ratchet(RatchetConfig.model_validate(t), clones), c.mirrors()
     ),
     "command": _command,
+    "image": lambda c, _, t: _image(c, c.repositories, t),
+    "gitea-image": lambda c, _, t: FreshStep(lambda clones: _image(c, clones, t), c.mirrors()),
     "self-deploy": _self_deploy,
     "deploy-verified": _deploy_verified,
+    "container-deploy": _container_deploy,
+    "container-verified": _container_verified,
+    "unit-deploy": _unit_deploy,
+    "unit-verified": _unit_verified,
 }
 """What `use` may say in `[steps.NAME]`."""
 
