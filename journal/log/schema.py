@@ -105,10 +105,11 @@ CREATE TABLE IF NOT EXISTS journal_inbox (
 CREATE INDEX IF NOT EXISTS journal_inbox_waiting ON journal_inbox (id) WHERE handled_us = 0;
 CREATE INDEX IF NOT EXISTS journal_inbox_handled ON journal_inbox (handled_us) WHERE handled_us > 0;
 CREATE TABLE IF NOT EXISTS journal_jobs (
-    id INTEGER PRIMARY KEY, task TEXT NOT NULL, repo TEXT NOT NULL, stage TEXT NOT NULL, entered INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, task TEXT NOT NULL, repo TEXT NOT NULL, stage TEXT NOT NULL,
+    entered INTEGER NOT NULL UNIQUE,
     state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'done', 'failed', 'dropped')),
     attempts INTEGER NOT NULL, losses INTEGER NOT NULL, due_us INTEGER NOT NULL, run TEXT NOT NULL,
-    version INTEGER NOT NULL, changed_us INTEGER NOT NULL, said TEXT NOT NULL, UNIQUE (task, entered)
+    version INTEGER NOT NULL, changed_us INTEGER NOT NULL, said TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS journal_jobs_open ON journal_jobs (state, due_us) WHERE state <> 'dropped';
 CREATE TABLE IF NOT EXISTS journal_cursors (
