@@ -24,6 +24,7 @@ class Hint:
     repo: str = ""
     branch: str = ""  # of the change, or the base branch that moved
     pr: int = 0
+    head: str = ""  # full commit id of a change's head
 
 
 class Hooks(Protocol):
@@ -40,13 +41,21 @@ class Hooks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Protocol):
     """A change as the forge has it at this moment."""
 
-    head: str  # full commit id; "" = none
-    merged: bool = False
-    closed: bool = False
+    @property
+    def head(self) -> str:
+        """Full commit id; "" = none."""
+        ...
+
+    @property
+    def merged(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool:
+        """Closed without being merged, or after it."""
+        ...
 
 
 class ForgeFacts(Protocol):
