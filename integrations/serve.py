@@ -14,18 +14,21 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from integrations.actors import Actors
 from integrations.deploy.launch import ensure_deployer
+from integrations.duties import keep
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.settings import Settings
+from integrations.watchdog import Heartbeat, StandbyWatch, notify
 from integrations.wiring import Parts, build, open_journal, running_version
 from integrations.worker import Dispatcher
 from journal import Journal
@@ -37,6 +40,8 @@ from journal.ownership import LockFile, Locks, lock_folder
 from journal.pipeline import Pipeline
 from journal.ports import Clock
 from journal.results import Result, Unavailable
+from recovery.inbox import Inbox
+from recovery.outside import Hooks
 from recovery.plan import make_plan, summary
 
 logger = structlog.get_logger(__name__)
@@ -58,6 +63,7 @@ class Service:
         self.journal: Journal | None = None  # while this process drives
         self._reading: Journal | None = None  # while it stands by
         self._dispatcher: Dispatcher | None = None
+        self._actors: Actors | None = None
         self._undecided = "recovery has not run yet"
         self.address = ""
 
@@ -94,7 +100,20 @@ class Service:
 
     def jobs(self) -> Mapping[str, int]:
         """What the dispatcher is busy with."""
-        return {"running": len(self._dispatcher.running) if self._dispatcher else 0}
+        return {
+            "running": len(self._dispatcher.running) if self._dispatcher else 0,
+            "jobs_running": self._actors.worker.running if self._actors else 0,
+        }
+
+    @property
+    def hooks(self) -> Mapping[str, Hooks]:
+        """The senders whose webhooks can be checked."""
+        return self._parts.hooks
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """Where webhooks are recorded; None while this process does not drive."""
+        return self._actors.inbox if self._actors else None
 
     def submit(self, task: str, actor: str, expect: str) -> asyncio.Task[Result]:
         """Start a run for a caller; its answer outlives whoever asked."""
@@ -114,7 +133,7 @@ class Service:
         if lock is None:
             self._reading = await open_journal(self.settings, self._parts, write=False)
             logger.info("standing_by", db=str(self.settings.db))
-            lock = await _wait_for_writer(locks)
+            lock = await self._stand_by(locks)
             logger.info("taking_over", db=str(self.settings.db))
         lock.write(locks.holder("serve", address=self.address))
         self.journal = await open_journal(
@@ -123,7 +142,18 @@ class Service:
         if self._reading is not None:
             reading, self._reading = self._reading, None
             await reading.close()
-        await self._recover(self.journal)
+        # Beats before recovery, which may hang, too.
+        async with _beside("heartbeat", Heartbeat(self.journal, self.instance).serve, self.clock):
+            await self._recover(self.journal)
+
+    async def _stand_by(self, locks: Locks) -> LockFile:
+        """Wait for the writer lock; where it is wished for, end a writer that hangs."""
+        kills_after_s = self.settings.values.serve.standby_kills_after_s
+        if not kills_after_s:
+            return await _wait_for_writer(locks)
+        watch = StandbyWatch(locks, self.clock, kills_after_s=kills_after_s)
+        async with _beside("standby watch", watch.serve, self.clock):
+            return await _wait_for_writer(locks)
 
     async def _recover(self, journal: Journal) -> None:
         """Decide every open task before any actor starts; re-drives go through the dispatcher and its limits."""
@@ -136,18 +166,21 @@ class Service:
             )  # fmt: skip
         dispatcher = Dispatcher(journal, parallel=self.settings.values.serve.parallel)
         dispatcher.startup = {f.task for f in plan.forecasts}
+        actors = Actors(journal, dispatcher, self._parts, self.settings.values.serve)
         if journal.log.writer is not None:
-            journal.log.writer.on_events = dispatcher.on_events
-        self._dispatcher = dispatcher
+            journal.log.writer.on_events = actors.on_events
+        self._dispatcher, self._actors = dispatcher, actors
         self._undecided = ""
+        notify("READY=1")
         logger.info("ready", address=self.address, version=self.version, recovered=summary(plan.forecasts))
         async with asyncio.TaskGroup() as duties:
-            duties.create_task(dispatcher.serve(), name="dispatcher")
-            duties.create_task(self._keep_deploying(journal.clock), name="deploys")
+            own = {"dispatcher": dispatcher.serve, "deploys": self._keep_deploying}
+            for name, duty in {**own, **actors.duties()}.items():
+                duties.create_task(keep(name, duty, self.clock), name=name)
 
-    async def _keep_deploying(self, clock: Clock) -> None:
+    async def _keep_deploying(self) -> None:
         while True:
-            await clock.sleep(RESUME_S)
+            await self.clock.sleep(RESUME_S)
             await self._resume_deploys()
 
     async def _resume_deploys(self) -> None:
@@ -163,6 +196,17 @@ class Service:
         for opened in (self.journal, self._reading):
             if opened is not None:
                 await opened.close()
+
+
+@asynccontextmanager
+async def _beside(name: str, serve: Callable[[], Awaitable[None]], clock: Clock) -> AsyncIterator[None]:
+    """Keep a duty running while something else goes on."""
+    duty = asyncio.create_task(keep(name, serve, clock), name=name)
+    try:
+        yield
+    finally:
+        duty.cancel()
+        await asyncio.gather(duty, return_exceptions=True)
 
 
 async def _unavailable(task: str, reason: str) -> Result:
@@ -206,7 +250,7 @@ async def serve(
         _check_folder(settings.db)
         lock = locks.take_writer("serve", service.address)
         token = local_token(settings.db)
-        app = create_app(service, Tokens(settings.operator_token, token, reading=host not in LOOPBACK))
+        app = create_app(service, Tokens(settings.operator_token, token, reading=host not in LOOPBACK), service)
         await _run(service, app, listener, lock, locks)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from journal.errors import InvalidInputError, PipelineError
@@ -39,6 +39,17 @@ class ServeSection(_Section):
     host: str = "127.0.0.1"
     port: int = Field(default=8425, ge=0, le=65535)
     parallel: int = Field(default=8, ge=1, le=256)
+    jobs: int = Field(default=4, ge=1, le=256)  # commands of `[jobs.STAGE]` running at once
+    poll_s: float = Field(default=60, ge=1, le=86400)  # between two polls of forge and tracker
+    standby_kills_after_s: float = Field(default=0, ge=0, le=86400)  # a silent writer; 0 = never
+
+    @field_validator("standby_kills_after_s")
+    @classmethod
+    def _many_beats(cls, value: float) -> float:
+        if 0 < value < 10:
+            why = "a writer beats every second and is not hung before many are missing; use 10 or more, or 0 for never"
+            raise ValueError(why)
+        return value
 
 
 class EdgeSection(_Section):
@@ -146,6 +157,7 @@ class FileSettings(_Section):
     pipeline: PipelineSection = Field(default_factory=PipelineSection)
     steps: Tables = Field(default_factory=_default_steps)
     gates: Tables = Field(default_factory=lambda: {"coverage": {"use": "coverage"}})
+    jobs: Tables = Field(default_factory=dict)
     integrations: IntegrationsSection = IntegrationsSection()
 
 

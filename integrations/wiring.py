@@ -24,6 +24,7 @@ from integrations.deploy.markers import prepare_folder
 from integrations.deploy.unit import UnitDeployConfig, UnitHost, UnitRecords, UnitVerifiedConfig
 from integrations.deploy.verified import DeployVerified
 from integrations.git.fresh import FreshGate, FreshStep
+from integrations.git.heads import GitHeads
 from integrations.git.merge import GitMerge, GitMergeConfig
 from integrations.git.mirror import Mirrors
 from integrations.git.repository import Repositories, Repository
@@ -131,7 +132,9 @@ def build(settings: Settings, *, running: str | None = None) -> Parts:
     except PipelineError as error:
         raise pipeline_fault(settings, error) from error
     adapters = {name: adapter for name, (_, adapter) in steps.items()}
-    return Parts(pipeline, adapters, gates, _deploys(settings))
+    jobs = {stage: _job(settings, pipeline, stage, table) for stage, table in settings.values.jobs.items()}
+    forge = GitHeads(context.repositories, frozenset(settings.values.integrations.git.repositories))
+    return Parts(pipeline, adapters, gates, _deploys(settings), jobs, forge)
 
 
 def open_journal(
@@ -332,6 +335,19 @@ def _limit(where: str, key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10_000_000:
         raise InvalidInputError(what=f"{where}.{key}", why=f"{value!r} is not a number between 0 and 10000000")
     return value
+
+
+def _job(settings: Settings, pipeline: Pipeline, stage: str, table: dict[str, Any]) -> JobConfig:
+    where = f"{settings.file or 'built-in defaults'}: jobs.{stage}"
+    edge = pipeline.edge(stage)
+    if edge is None or edge.advance != "job":
+        why = f"no edge with `advance = \"job\"` leaves stage '{stage}'; set it, or take the table out"
+        raise InvalidInputError(what=where, why=why)
+    try:
+        config = JobConfig.model_validate(table)
+    except ValidationError as error:
+        raise InvalidInputError(what=where, why=describe(error)) from error
+    return config.model_copy(update={"cwd": settings.path(config.cwd) if config.cwd else settings.base})
 
 
 def _deploys(settings: Settings) -> tuple[SelfDeployConfig, ...]:

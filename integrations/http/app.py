@@ -7,12 +7,13 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from integrations.http import operations, problems, queue, tasks
+from integrations.http import operations, problems, queue, tasks, webhooks
 from integrations.http.auth import Tokens
 from integrations.http.feed import Feed
 from integrations.http.headers import SafeHeaders
 from integrations.http.idempotency import Answers
 from integrations.http.ports import Service
+from integrations.http.webhooks import Receiver
 
 
 class Through:
@@ -25,20 +26,21 @@ class Through:
         return await self._service.reader.query(sql, parameters)
 
 
-def create_app(service: Service, tokens: Tokens) -> FastAPI:
+def create_app(service: Service, tokens: Tokens, receiver: Receiver | None = None) -> FastAPI:
     """
     Make the application; whoever runs it calls `app.state.feed.close()` before a graceful shutdown.
 
     Args:
         service: What runs behind it.
         tokens: Who may write, and whether reading needs a token, too.
+        receiver: Takes webhooks in; None = there are none.
     """
     # Interactive pages load scripts from elsewhere; the document itself is enough.
     app = FastAPI(title="transition-journal", version="1", docs_url=None, redoc_url=None)
-    app.state.service, app.state.tokens = service, tokens
+    app.state.service, app.state.tokens, app.state.receiver = service, tokens, receiver
     app.state.feed, app.state.answers = Feed(Through(service), service.clock), Answers()
     app.add_middleware(SafeHeaders)
     problems.install(app)
-    for part in (queue, tasks, operations):
+    for part in (queue, tasks, operations, webhooks):
         app.include_router(part.router)
     return app

@@ -56,7 +56,7 @@ class ReleaseTask(Body):
     actor: str = "operator"
 
 
-async def read_bytes(request: Request) -> bytes:
+async def read_bytes(request: Request, limit: int = BODY_LIMIT) -> bytes:
     """
     The body, read no further than it may be long.
 
@@ -66,9 +66,9 @@ async def read_bytes(request: Request) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > BODY_LIMIT:
+        if size > limit:
             # The rest is not read: the connection cannot be used again, and the sender learns it at once.
-            raise Problem(413, "too-large", f"a body has at most {BODY_LIMIT} bytes", headers={"Connection": "close"})
+            raise Problem(413, "too-large", f"a body has at most {limit} bytes", headers={"Connection": "close"})
         parts.append(part)
     return b"".join(parts)
 

@@ -1,0 +1,35 @@
+"""Duties of the service: each lives by itself; one that fails rests and begins anew, and harms no other (TR-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from journal.ports import Clock
+
+logger = structlog.get_logger(__name__)
+
+REST_S = (0.5, 60.0)
+"""First and longest rest of a duty that failed; doubles."""
+
+STEADY_S = 300.0
+"""A duty that held this long begins with the first rest again."""
+
+
+async def keep(name: str, serve: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run a duty until it ends by itself or is cancelled, whatever it raises."""
+    times = 0
+    while True:
+        began_s = clock.monotonic_s()
+        try:
+            await serve()
+        except Exception as error:
+            times = 0 if clock.monotonic_s() - began_s > STEADY_S else times
+            rest_s = min(REST_S[1], REST_S[0] * 2**times)
+            # A failure that lasts is told in full once; the same story every minute buries all others (R45).
+            logger.warning("duty_failed", duty=name, error=repr(error), rest_s=rest_s, exc_info=times == 0)
+            times = min(times + 1, 20)
+            await clock.sleep(rest_s)
+        else:
+            return
