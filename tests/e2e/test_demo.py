@@ -1,4 +1,4 @@
-"""The main job as a user runs it: real git, real processes, real signals; counted in git, in files and in the ledger."""
+"""The main job as a user runs it: real git, processes and signals; counted in git, files and the ledger."""
 
 from __future__ import annotations
 
