@@ -101,7 +101,7 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s._replace(open=False)
         case Observed(fact=fact):
             freed = s.hold is Hold.PARKED and not s.owner and fact is Fact.OURS
-            return s._replace(hold=Hold.NONE) if freed else s
+            return s._replace(hold=Hold.NONE, fruitless=0, looks=0) if freed else s
         case Acquired(owner=owner, plan=plan):
             return s._replace(epoch=e.epoch, owner=owner.run, plan=plan, fruitless=s.fruitless + 1)
         case Released(ending=ending):
