@@ -1,8 +1,4 @@
-"""
-The far sides: what each guard promises, how requests travel, and which landings must never be (I23, E6).
-
-Pure functions of a world. Requests may be dropped, delayed for ever, outlive their sender, and lose their reply.
-"""
+"""The far sides: what each guard promises when a request arrives, and what a probe sees (PROTOCOL 2, 6)."""
 
 from __future__ import annotations
 
@@ -10,34 +6,9 @@ from collections.abc import Iterator
 
 from journal.engine import Apply
 from journal.plan import StepPlan
-from journal.state import TaskState
-from journal.words import Fact, Guard, Hold, Outcome
-from recovery.prove.world import Config, Request, Side, Violation, World
-
-TWICE_ALLOWED = frozenset({Guard.REPEATABLE, Guard.AWAITED})
-
-
-def with_side(w: World, n: int, side: Side) -> World:
-    return w._replace(sides=(*w.sides[:n], side, *w.sides[n + 1 :]))
-
-
-def with_net(w: World, *requests: Request) -> World:
-    return w._replace(net=tuple(sorted(requests)))
-
-
-def without(w: World, r: Request) -> World:
-    k = w.net.index(r)
-    return w._replace(net=w.net[:k] + w.net[k + 1 :])
-
-
-def only_remote(w: World) -> World:
-    """The local children are gone; what has left this machine stays."""
-    return w._replace(net=tuple(r for r in w.net if r.remote))
-
-
-def forget_sender(w: World, sender: str) -> World:
-    """Nobody waits for the replies any more, so whose they were tells nothing."""
-    return with_net(w, *(r._replace(sender="") if r.sender == sender else r for r in w.net))
+from journal.words import Fact, Guard, Outcome
+from recovery.prove.truth import TWICE_ALLOWED, check_landing
+from recovery.prove.world import Config, Move, Request, Side, Violation, World, with_side
 
 
 def fact_of(side: Side, step: StepPlan) -> Fact:
@@ -74,9 +45,8 @@ def land(cfg: Config, w: World, r: Request) -> tuple[World, Outcome]:
     if step.guard is Guard.FENCED and r.fence < side.fence:
         return w, Outcome.REJECTED
     if side.landed and step.guard not in TWICE_ALLOWED:
-        raise Violation(f"double: {step.name} landed twice")
-    if w.left.restore == cfg.bounds.restore:  # a restored journal counts attempts anew
-        _check_history(cfg, w.task, step, r.attempt)
+        raise Violation(sort="double", what=f"{step.name} landed twice")
+    check_landing(cfg, w, step, r.attempt)
     keys = tuple(sorted({*side.keys, r.key})) if r.key else side.keys
     x = with_side(w, r.step, Side(r.attempt, keys, max(side.fence, r.fence), side.other))
     if step.ends_owner:  # the deployer will end whoever asked; should it fail to, the asker's own deadline comes
@@ -84,23 +54,8 @@ def land(cfg: Config, w: World, r: Request) -> tuple[World, Outcome]:
     return x, Outcome.APPLIED
 
 
-def _check_history(cfg: Config, t: TaskState, step: StepPlan, attempt: int) -> None:
-    """What the journal said about this attempt must stay true."""
-    if step.guard in TWICE_ALLOWED or step.name in t.closed:
-        return
-    if t.hold is Hold.CANCELED:
-        raise Violation(f"false: {step.name} landed after the task was canceled")
-    if t.plan is not None and step in t.plan.steps and t.stage == t.plan.on_failure != t.plan.source:
-        raise Violation(f"false: {step.name} landed after the task was rolled back")
-    if t.current == step and t.attempts < max(attempt, 1) and cfg.full_sync:
-        raise Violation(f"false: {step.name}#{attempt} landed without its intent")
-    if t.current == step and t.attempts == attempt and not t.open:
-        raise Violation(f"false: {step.name}#{attempt} was recorded as not applied and landed")
-
-
-def comes_true(cfg: Config, w: World) -> Iterator[tuple[str, World]]:
+def comes_true(cfg: Config, w: World) -> Iterator[Move]:
     """An awaited fact follows by itself once every effect before it is there."""
     for n, step in enumerate(cfg.steps):
-        if step.guard is Guard.AWAITED:
-            if not w.sides[n].there and all(s.there for s in w.sides[:n]):
-                yield f"{step.name} comes true", with_side(w, n, Side(landed=1))
+        if step.guard is Guard.AWAITED and not w.sides[n].there and all(s.there for s in w.sides[:n]):
+            yield f"{step.name} comes true", False, with_side(w, n, Side(landed=1))

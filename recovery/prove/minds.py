@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from journal.engine import Action, Append, Result, Run
+from journal.engine import Action, Result, Run
 from journal.state import TaskState
 from journal.words import Cause
 
@@ -54,8 +54,3 @@ def essence(run: Run) -> Run:
     if run.ending is not None:
         return Run(run.actor, run.me, run.route, locked=run.locked, ending=run.ending)
     return run._replace(cause=Cause.GONE, reason="", reply=())
-
-
-def is_append(mind: Mind | None) -> bool:
-    """Whether the next thing is to write."""
-    return mind is not None and isinstance(mind.action, Append)

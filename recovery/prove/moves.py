@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.admit import admit
-from journal.doubt import row_of
 from journal.engine import (
-    Action,
     Append,
     Appended,
     Apply,
@@ -40,40 +37,33 @@ from journal.engine import (
     Wait,
     Waited,
 )
-from journal.errors import InadmissibleError
-from journal.events import (
-    Applied,
-    CancelRequested,
-    Draft,
-    Intended,
-    Observed,
-    Owner,
-    Paused,
-    Rejected,
-    Resumed,
-    Settled,
-    StageMoved,
-)
+from journal.events import Owner
 from journal.plan import StepPlan
 from journal.ports import Answer, Finding, Reply
 from journal.state import TaskState
 from journal.words import Fact, Guard, Hold, Kind, Opening, Outcome
-from recovery.prove.far_side import (
-    TWICE_ALLOWED,
-    comes_true,
-    fact_of,
+from recovery.prove.far_side import comes_true, fact_of, land, request_of
+from recovery.prove.fate import misfortunes, verbs
+from recovery.prove.minds import Mind, Minds
+from recovery.prove.telling import describe, tell
+from recovery.prove.truth import admitted, check_unit
+from recovery.prove.world import (
+    NAMES,
+    NOBODY,
+    Actor,
+    Config,
+    Move,
+    Route,
+    World,
     forget_sender,
-    land,
+    kill,
     only_remote,
-    request_of,
+    spend,
+    with_actor,
     with_net,
     with_side,
     without,
 )
-from recovery.prove.minds import Mind, Minds, is_append
-from recovery.prove.world import NAMES, NOBODY, Actor, Config, Bounds, Route, Violation, World
-
-Move = tuple[str, bool, World]
 
 APPLIED, REJECTED, UNKNOWN = (Replied(Reply(o)) for o in (Outcome.APPLIED, Outcome.REJECTED, Outcome.UNKNOWN))
 FINDINGS = {fact: Finding(fact) for fact in Fact}
@@ -104,9 +94,10 @@ class Rules:
             for i in range(len(w.actors)):
                 yield from self._actor(w, i)
             yield from self._requests(w)
-            yield from ((label, False, x) for label, x in comes_true(self.cfg, w))
-            yield from self._misfortunes(w)
-        yield from self._operator(w)
+            yield from comes_true(self.cfg, w)
+            yield from misfortunes(self.cfg, w)
+        for label, fault, x in verbs(self.cfg, w):
+            yield label, fault, self._outdate(x, NOBODY)
 
     def over(self, w: World) -> bool:
         """The task is where it may stay: at an end, left to a person, or rolled back to a stage without an edge."""
@@ -119,7 +110,9 @@ class Rules:
 
     def settled(self, w: World) -> bool:
         """Nothing can land any more and every append loses: the rest is noise, unless a person comes."""
-        if not self.cfg.compares or not self.over(w) or w.net:
+        if not self.cfg.compares or not self.over(w) or w.net or w.left.restore:
+            return False
+        if w.left.power_cut and w.durable is not None:
             return False
         if w.task.hold is Hold.PARKED and w.left.retry + w.left.settle + self.cfg.reconciles:
             return all(a.mind is None for a in w.actors)
@@ -132,9 +125,9 @@ class Rules:
 
     def _actor(self, w: World, i: int) -> Iterator[Move]:
         a, name = w.actors[i], NAMES[i]
-        if w.left.crash and (a.mind is not None and (a.mind.run.epoch or a.mind.run.locked) or self._names(w, i)):
-            # A crash of somebody who holds nothing and wrote nothing changes nothing.
-            yield f"{name} crashes {self._where(a)}", True, self._kill(spend(w, "crash"), i)
+        holds = a.mind is not None and (a.mind.run.epoch or a.mind.run.locked)
+        if w.left.crash and (holds or self._names(w, i)):  # else a crash changes nothing
+            yield f"{name} crashes {self._where(a)}", True, kill(spend(w, "crash"), i)
         if a.frozen:
             return
         if a.mind is not None:
@@ -175,7 +168,7 @@ class Rules:
             case EndHolder():
                 yield f"{name} ends the holder, which hangs on", False, then(Ended(), only_remote(w))
                 if w.lock not in (NOBODY, i) and not w.actors[w.lock].frozen:
-                    x = self._kill(only_remote(w), w.lock)
+                    x = kill(only_remote(w), w.lock)
                     yield f"{name} ends the holder", False, then(Ended(), x)
             case Read():
                 yield f"{name} reads", False, then(Seen(w.task))
@@ -193,16 +186,30 @@ class Rules:
                     word = (
                         f"{name} probes {step.name}: {fact}{', late' if late else ''}{f' ({fault})' if fault else ''}"
                     )
-                    yield word, bool(fault), then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
+                    x = then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
+                    yield from self._at_once(x, i, word, bool(fault))
             case Apply(step=step):
                 r = request_of(action, self._place[step.name], mind.run.view.attempts, mind.run.me.run)
-                x = with_net(w, *w.net, r)
+                x = with_net(w, (*w.net, r))
                 yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, a._replace(mind=mind, sent=True))
             case Unlock():
                 free = w._replace(lock=NOBODY if w.lock == i else w.lock)
                 yield f"{name} unlocks", False, then(Unlocked(), free)
             case Wait() | Finished():
                 raise AssertionError(action)  # done in _put, at once
+
+    def _at_once(self, w: World, i: int, word: str, fault: bool) -> Iterator[Move]:
+        """
+        Reduced: what a probe leads to is written in the same move.
+
+        Whatever could come between, a landing, a crash, another's append, leads to the same worlds before or after.
+        """
+        a = w.actors[i]
+        if not self._merges or a.mind is None or not isinstance(a.mind.action, Append):
+            yield word, fault, w
+            return
+        for label, misfortune, x in self._append(w, i, a, a.mind, a.mind.action):
+            yield f"{word}; {label}", fault or misfortune, x
 
     def _take_lock(self, w: World, i: int, a: Actor, mind: Mind) -> Iterator[Move]:
         name = NAMES[i]
@@ -267,37 +274,9 @@ class Rules:
     def _written(self, w: World, mind: Mind, action: Append) -> World:
         """Admit and write a unit; each outcome in it must be true, not merely well-formed."""
         if mind.unit is None or mind.unit[0] != w.task:
-            try:
-                mind.unit = (w.task, admit(w.task, action.drafts))
-            except InadmissibleError as e:
-                raise Violation(f"inadmissible: {e}") from e
-        self._check_truth(w, action.drafts)
-        task = mind.unit[1]
-        if task.hold is Hold.DONE and not all(self._done(w, n) for n in range(len(self.steps))):
-            raise Violation("false: done without every effect")
-        return w._replace(task=task)
-
-    def _done(self, w: World, n: int) -> bool:
-        side = w.sides[n]
-        return bool(side.landed) or (side.other and self.steps[n].adopts)
-
-    def _check_truth(self, w: World, drafts: tuple[Draft, ...]) -> None:
-        for d in drafts:
-            match d.body:
-                case Applied():
-                    if not self._done(w, self._place[d.step]):
-                        raise Violation(f"false: applied {d.step} without its effect")
-                case Intended() if w.task.cancel:
-                    raise Violation(f"false: {d.step}#{d.attempt} intended after a cancel was requested")
-                case Rejected():
-                    if w.sides[self._place[d.step]].landed == d.attempt:
-                        raise Violation(f"false: rejected {d.step}#{d.attempt}, which landed")
-                case StageMoved(to_stage=to_stage) if w.task.plan is not None and to_stage == w.task.plan.on_failure:
-                    for step in w.task.plan.steps:
-                        if step.guard not in TWICE_ALLOWED and w.sides[self._place[step.name]].landed:
-                            raise Violation(f"false: rolled back though {step.name} landed")
-                case _:
-                    pass
+            mind.unit = (w.task, admitted(w.task, action.drafts))
+        check_unit(self.cfg, w, action.drafts, mind.unit[1])
+        return w._replace(task=mind.unit[1])
 
     # -- the far side -----------------------------------------------------------------------------------------------
 
@@ -306,7 +285,7 @@ class Rules:
             tag, rest = f"{self.steps[r.step].name}#{r.attempt}", without(w, r)
             yield f"{tag} gets lost", False, rest
             if not r.remote:
-                yield f"{tag} leaves this machine", False, with_net(w, *rest.net, r._replace(remote=True))
+                yield f"{tag} leaves this machine", False, with_net(w, (*rest.net, r._replace(remote=True)))
                 continue
             x, answer = land(self.cfg, rest, r)
             yield f"{tag} arrives, its reply is lost", False, x
@@ -318,7 +297,7 @@ class Rules:
             if w.left.false_refusal and x.sides != w.sides:
                 yield f"{tag} arrives, answer rejected", True, self._reply(spend(x, "false_refusal"), i, REJECTED)
             if w.left.early_claim:
-                y = spend(with_net(w, *rest.net, r._replace(sender="")), "early_claim")
+                y = spend(with_net(w, (*rest.net, r._replace(sender=""))), "early_claim")
                 yield f"{tag} is claimed before it arrives", True, self._reply(y, i, APPLIED)
 
     def _reply(self, w: World, i: int, replied: Replied) -> World:
@@ -327,83 +306,7 @@ class Rules:
         x = forget_sender(w, a.mind.run.me.run)
         return self._outdate_one(self._put(x, i, a._replace(mind=self.minds.learn(a.mind, replied), sent=False)), i)
 
-    # -- misfortunes and people -------------------------------------------------------------------------------------
-
-    def _misfortunes(self, w: World) -> Iterator[Move]:
-        everybody = range(len(w.actors))
-        if w.doom:
-            yield "the deploy restarts the service", False, self._kill(w, *everybody)._replace(doom=False)
-        if w.left.external:
-            for n, s in enumerate(self.steps):
-                if not w.sides[n].there and s.guard not in (Guard.BLIND, Guard.AWAITED):
-                    x = with_side(spend(w, "external"), n, w.sides[n]._replace(other=True))
-                    yield f"somebody else does {s.name}", True, x
-        if w.left.power_cut:
-            x = only_remote(self._kill(spend(w, "power_cut"), *everybody))
-            yield "power cut", True, x if w.durable is None else x._replace(task=w.durable)
-        if w.durable is not None and w.durable != w.task:
-            yield "sync", False, w._replace(durable=w.task)
-        if w.left.restore:
-            yield from self._backups(w)
-
-    def _backups(self, w: World) -> Iterator[Move]:
-        if w.saved != w.task:
-            yield "a backup is taken", False, w._replace(saved=w.task)
-        # Assumed: by the time a copy is restored, nothing that only a probe can find is still on its way.
-        if w.saved is not None and all(self.steps[r.step].guard is Guard.EXCLUSIVE for r in w.net):
-            x = self._kill(only_remote(spend(w, "restore")), *range(len(w.actors)))
-            floor = w.task.epoch if self.cfg.floor else w.saved.epoch
-            yield "the backup is restored", True, x._replace(task=w.saved._replace(epoch=floor), saved=None)
-
-    def _operator(self, w: World) -> Iterator[Move]:
-        t = w.task
-        step = t.current.name if t.current else ""
-        if t.hold is Hold.NONE and w.left.pause:
-            yield self._verb(spend(w, "pause"), "pauses", Paused("reason"))
-        if t.hold is Hold.PAUSED:
-            yield self._verb(w, "resumes", Resumed("reason"))
-        if t.hold is Hold.NONE and w.left.cancel and not t.cancel:
-            yield self._verb(spend(w, "cancel"), "asks to cancel", CancelRequested("reason"))
-        if t.hold is not Hold.PARKED:
-            return
-        if w.left.retry:
-            yield self._verb(spend(w, "retry"), "retries", Resumed("retry"))
-        if t.current is None:
-            return
-        landed = bool(w.sides[self._place[step]].landed)
-        if w.left.settle and t.open and not w.net and w.lock == NOBODY:
-            word = "applied" if landed else "not applied"
-            yield self._verb(
-                spend(w, "settle"), f"settles {step} as {word}", Settled(landed, "evidence", "reason"), step
-            )
-        if self.cfg.reconciles and landed and not t.owner and self._known(t, t.current):
-            body = Observed(row_of(t), Fact.OURS, t.current.guard, "converge")
-            yield self._verb(w, f"(the reconciler) sees {step}", body, step)
-
-    @staticmethod
-    def _known(t: TaskState, step: StepPlan) -> bool:
-        """A reconciler frees only what a probe can tell, and what the journal has an intent for."""
-        return step.guard is Guard.AWAITED or (step.guard is not Guard.BLIND and t.attempts > 0)
-
-    def _verb(
-        self, w: World, word: str, body: Paused | Resumed | CancelRequested | Settled | Observed, step: str = ""
-    ) -> Move:
-        t = w.task
-        draft = Draft(body, t.epoch, t.generation, "operator", step, t.attempts if step else 0)
-        try:
-            x = w._replace(task=admit(t, (draft,)))
-        except InadmissibleError as e:
-            raise Violation(f"inadmissible: {e}") from e
-        return f"an operator {word}", False, self._outdate(x, NOBODY)
-
     # -- what a move does to the actors -----------------------------------------------------------------------------
-
-    def _kill(self, w: World, *which: int) -> World:
-        for i in which:
-            w = forget_sender(w, f"{NAMES[i]}{w.actors[i].life}")
-            w = w._replace(lock=NOBODY if w.lock == i else w.lock)
-            w = self._put(w, i, Actor(int(w.task.owner == f"{NAMES[i]}0")))
-        return w
 
     def _put(self, w: World, i: int, a: Actor) -> World:
         """Store an actor; what it does next without touching the world, it does at once."""
@@ -418,7 +321,7 @@ class Rules:
                     w = w._replace(lock=NOBODY if w.lock == i else w.lock)
                 case _:
                     break
-        return w._replace(actors=(*w.actors[:i], a, *w.actors[i + 1 :]))
+        return with_actor(w, i, a)
 
     @property
     def _merges(self) -> bool:
@@ -452,29 +355,3 @@ class Rules:
 
     def _lost(self, mind: Mind, task: TaskState) -> Run:
         return self.cfg.learn(mind.run, mind.action, Lost(task))
-
-
-def spend(w: World, what: str) -> World:
-    """One misfortune less to come."""
-    return w._replace(left=Bounds(*(n - (f == what) for f, n in zip(Bounds._fields, w.left, strict=True))))
-
-
-def tell(drafts: tuple[Draft, ...]) -> str:
-    """A unit of events in a few words."""
-    words = []
-    for d in drafts:
-        tag = f"{d.step}#{d.attempt}" if d.step else str(d.epoch) if d.kind is Kind.ACQUIRED else ""
-        words.append(f"{d.kind}({tag})" if tag and d.kind is not Kind.OBSERVED else str(d.kind))
-    return "+".join(words)
-
-
-def describe(action: Action) -> str:
-    """An action in a few words, without epochs: the name of a crash point."""
-    match action:
-        case Append(drafts=drafts):
-            last = next((d for d in reversed(drafts) if d.kind is not Kind.RELEASED), drafts[-1])
-            return f"append {last.kind}{f' {last.step}' if last.step else ''}"
-        case Probe(step=step) | Quiesce(step=step) | Apply(step=step):
-            return f"{type(action).__name__.lower()} {step.name}"
-        case _:
-            return type(action).__name__.lower()

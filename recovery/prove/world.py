@@ -6,7 +6,7 @@ Only what a later move may depend on is kept, so that worlds that behave alike f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,17 @@ NAMES = "ABC"
 
 
 class Violation(Exception):  # noqa: N818  (what the search looks for, not a failure of ours)
-    """A world that must never be: told in one sentence, which the shortest trace ends with."""
+    """
+    A world that must never be; the shortest trace ends with it.
+
+    Args:
+        sort: double (an effect twice), false (the journal says what is not so), inadmissible (a unit breaks a rule).
+        what: The rest of the sentence.
+    """
+
+    def __init__(self, *, sort: str, what: str) -> None:
+        self.sort, self.what = sort, what
+        super().__init__(f"{sort}: {what}")
 
 
 class Side(NamedTuple):
@@ -94,6 +104,9 @@ class World(NamedTuple):
     saved: TaskState | None = None  # the backup
 
 
+Move = tuple[str, bool, World]
+"""A label, whether it is a misfortune (liveness must not lean on those), and the world after it."""
+
 NextAction = Callable[[Run], Action]
 Learn = Callable[[Run, Action, Result], Run]
 
@@ -138,3 +151,53 @@ class Route:
 
     def edge(self, stage: str) -> EdgePlan | None:
         return self._edges.get(stage)
+
+
+# -- small changes of a world ------------------------------------------------------------------------------------------
+
+
+def with_side(w: World, n: int, side: Side) -> World:
+    """Change the far side of one step."""
+    return w._replace(sides=(*w.sides[:n], side, *w.sides[n + 1 :]))
+
+
+def with_actor(w: World, i: int, actor: Actor) -> World:
+    """Change one actor."""
+    return w._replace(actors=(*w.actors[:i], actor, *w.actors[i + 1 :]))
+
+
+def with_net(w: World, requests: Iterable[Request]) -> World:
+    """Let exactly these requests be on their way; their order means nothing."""
+    return w._replace(net=tuple(sorted(requests)))
+
+
+def without(w: World, r: Request) -> World:
+    """Take one request off its way."""
+    k = w.net.index(r)
+    return w._replace(net=w.net[:k] + w.net[k + 1 :])
+
+
+def only_remote(w: World) -> World:
+    """The local children are gone; what has left this machine stays."""
+    return w._replace(net=tuple(r for r in w.net if r.remote))
+
+
+def forget_sender(w: World, sender: str) -> World:
+    """Nobody waits for the replies any more, so whose they were tells nothing."""
+    if all(r.sender != sender for r in w.net):
+        return w
+    return with_net(w, (r._replace(sender="") if r.sender == sender else r for r in w.net))
+
+
+def kill(w: World, *which: int) -> World:
+    """End these actors' processes: their locks fall free, their children and requests live on."""
+    for i in which:
+        w = forget_sender(w, f"{NAMES[i]}{w.actors[i].life}")
+        w = w._replace(lock=NOBODY if w.lock == i else w.lock)
+        w = with_actor(w, i, Actor(int(w.task.owner == f"{NAMES[i]}0")))
+    return w
+
+
+def spend(w: World, what: str) -> World:
+    """One chance less."""
+    return w._replace(left=Bounds(*(n - (f == what) for f, n in zip(Bounds._fields, w.left, strict=True))))

@@ -1,8 +1,8 @@
 """
 Wrong variants of the engine, of the table and of the surroundings (T3, ENGINE 7).
 
-Each must be caught by the explorer, for the reason it is wrong; the survivors are choices and not safety. Always searched
-in full: a reduction merges what some mutants break.
+Each must be caught by the explorer, for the reason it is wrong; the survivors are choices and not safety. Always
+searched in full: a reduction merges what some mutants break.
 """
 
 from __future__ import annotations
@@ -271,7 +271,9 @@ MUTANTS: dict[str, Mutant] = {
         "false: applied deploy_init without",
     ),
     "initiated counts as running": Mutant(
-        Config((DEPLOY_ALONE,), Bounds(crash=1), next_action=with_cells(None, Fact.ABSENT, Guard.AWAITED, Verdict.CONVERGE)),
+        Config(
+            (DEPLOY_ALONE,), Bounds(crash=1), next_action=with_cells(None, Fact.ABSENT, Guard.AWAITED, Verdict.CONVERGE)
+        ),
         "false: applied deploy_verified without",
     ),
     "stage moved on any reply": Mutant(Config(one(E), next_action=rewritten(stage_on_reply)), "inadmissible: I13"),
@@ -309,9 +311,7 @@ SURVIVORS: dict[str, Config] = {
     "outcome and next intent in two transactions": Config(
         two(E, R), Bounds(crash=1), next_action=rewritten(split_outcome)
     ),
-    "no quiesce after a refusal": Config(
-        one(P), Bounds(crash=1, refusal=2), next_action=no_quiesce_after_refusal
-    ),
+    "no quiesce after a refusal": Config(one(P), Bounds(crash=1, refusal=2), next_action=no_quiesce_after_refusal),
     "repeatable, the lock lies": Config(one(R), LIES, lock_holds=False),
     "exclusive, the lock lies": Config(one(E), LIES, lock_holds=False),
     "fenced, the lock lies": Config(one(F), LIES, lock_holds=False),

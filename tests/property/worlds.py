@@ -27,16 +27,16 @@ def step(name: str, guard: Guard, *, adopts: bool | None = None, ends_owner: boo
     return StepPlan(name, guard, guard is not R, adopts, ends_owner, waits=1, looks=2)
 
 
-def edge(*steps: StepPlan, source: str = "a", target: str = "b", final: bool = True, **more: str) -> EdgePlan:
-    return intern_plan(EdgePlan(source, target, steps, final=final, **more))  # type: ignore[arg-type]
+def edge(*steps: StepPlan, source: str = "a", target: str = "b", final: bool = True, on_failure: str = "") -> EdgePlan:
+    return intern_plan(EdgePlan(source, target, steps, on_failure=on_failure, final=final))
 
 
-def one(guard: Guard, **more: str) -> tuple[EdgePlan, ...]:
-    return (edge(step("x", guard), **more),)
+def one(guard: Guard, on_failure: str = "") -> tuple[EdgePlan, ...]:
+    return (edge(step("x", guard), on_failure=on_failure),)
 
 
-def two(first: Guard, second: Guard, **more: str) -> tuple[EdgePlan, ...]:
-    return (edge(step("x", first), step("y", second), **more),)
+def two(first: Guard, second: Guard, on_failure: str = "") -> tuple[EdgePlan, ...]:
+    return (edge(step("x", first), step("y", second), on_failure=on_failure),)
 
 
 GATED = (intern_plan(EdgePlan("a", "b", (step("x", E),), gates=("coverage",), lane="merge", final=True)),)
