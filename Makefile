@@ -14,7 +14,7 @@ SOURCES := journal projections recovery integrations tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run serve test $(addprefix test-,$(FOLDERS)) test-long prove-ourselves lint imports types fmt bench \
+.PHONY: help setup run serve test $(addprefix test-,$(FOLDERS)) test-long prove-ourselves lint imports types fmt bench bench-peers \
         docs traceability screenshots wheel-check clean
 
 help: ## List what can be made
@@ -77,7 +77,11 @@ prove-ourselves: $(VENV)/.setup-test ## Break our own code on purpose and expect
 	@$(PYTEST) -m mutants -o faulthandler_timeout=0 --durations=15 $(ARGS)
 
 bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes about a minute
-	@$(PY) -m tests.bench $(ARGS)
+	@$(PY) -m tests.benchmarks $(ARGS)
+
+bench-peers: tests/benchmarks/requirements-peers.txt ## Install the systems that `make bench` compares with, apart
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 
 # --- keep it in order -------------------------------------------------------------------------------------------------
 
@@ -108,4 +112,4 @@ wheel-check: $(VENV)/.setup-test ## Build the wheel, install it elsewhere, see t
 	@$(PY) -m tests.wheel
 
 clean: ## Remove what was made here, .venv too
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-peers .bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

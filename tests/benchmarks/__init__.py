@@ -1,0 +1,1 @@
+"""Benchmarks: every figure is a ratio, measured in one run against the raw limit or a peer (`make bench`)."""

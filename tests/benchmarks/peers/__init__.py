@@ -1,0 +1,104 @@
+"""
+Peers: other systems that record steps durably, each in a process of its own, in `.venv-peers` (`make bench-peers`).
+
+A script reads a line ("sequential 60"), does it, and answers with one JSON object: operations, seconds, cpu_s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.measuring import Timed
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+_HERE = Path(__file__).parent
+
+
+@dataclass(slots=True)
+class Peer:
+    """One other system in one configuration."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...]
+    rows: dict[str, str]  # kind of row (P4, P5, P6) -> name of the row that compares with it
+    folder: Path = field(default_factory=Path)
+    _process: Process | None = None
+
+    def compared_in(self, kind: str) -> tuple[str, ...]:
+        """The row of this kind that this peer is the base of, if any."""
+        return (self.rows[kind],) if kind in self.rows else ()
+
+    async def start(self, folder: Path) -> None:
+        """Start its process; its files go to the folder."""
+        self.folder = folder / self.script.removesuffix(".py") / "-".join(self.arguments)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "stderr.txt").open("ab") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                PYTHON, _HERE / self.script, self.folder, *self.arguments,
+                stdin=PIPE, stdout=PIPE, stderr=errors, env=_environment(),
+            )  # fmt: skip
+
+    async def run(self, what: str, operations: int) -> Timed:
+        """One round."""
+        answer = await self.ask(f"{what} {operations}")
+        return Timed(answer["operations"], answer["seconds"], answer["cpu_s"])
+
+    async def recovered(self, folder: Path, operations: int) -> Timed:
+        """Leave so many in doubt in a process that dies, then time another one's recovery of them."""
+        first = Peer(self.name, self.script, self.arguments, self.rows)
+        await first.start(folder)
+        await first.ask(f"stuck {operations}")
+        await first.stop()
+        second = Peer(self.name, self.script, self.arguments, self.rows)
+        await second.start(folder)
+        try:
+            return await second.run("recover", operations)
+        finally:
+            await second.stop()
+
+    async def ask(self, line: str) -> dict[str, Any]:
+        """Put one line to the process and wait for its answer."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        process.stdin.write(line.encode() + b"\n")
+        await process.stdin.drain()
+        while answer := await process.stdout.readline():
+            if answer.startswith(b"{"):
+                found: dict[str, Any] = json.loads(answer)
+                return found
+        raise RuntimeError(f"{self.name} ended: {(self.folder / 'stderr.txt').read_text()[-2000:]}")
+
+    async def stop(self) -> None:
+        """End its process."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._process = None
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+
+
+def known() -> list[Peer]:
+    """Every peer there is a script for."""
+    return [
+        Peer("DBOS on SQLite-WAL", "dbos_peer.py", ("wal",), {"P4": "P4", "P5": "P5", "P6": "P6"}),
+    ]
+
+
+def installed() -> list[Peer]:
+    """The peers that can run here."""
+    if not PYTHON.exists():
+        print("peers: .venv-peers is missing, so rows against peers are left out (make bench-peers)", file=sys.stderr)
+        return []
+    return known()
