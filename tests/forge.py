@@ -61,10 +61,9 @@ class Forge:
         return self.widgets.feature(n).module
 
     @contextlib.asynccontextmanager
-    async def journal(self, step: GiteaMerge, **limits: int) -> AsyncIterator[Driver]:
+    async def journal(self, step: GiteaMerge, deadline_ms: int = 600_000) -> AsyncIterator[Driver]:
         """The journal over this step: what a service is between two restarts."""
-        usual = {"budget_ms": 60_000, "retry_ms": 1_000, "deadline_ms": 600_000}
-        plan = StepPlan("merge_pr", Guard.EXCLUSIVE, irreversible=True, adopts=True, **{**usual, **limits})
+        plan = StepPlan("merge_pr", Guard.EXCLUSIVE, adopts=True, budget_ms=60_000, deadline_ms=deadline_ms)
         defined = pipeline(plan, lane=step.traits.lane)
         database = self.folder / "journal.db"
         async with Journal.open(database, pipeline=defined, steps={"merge_pr": step}, clock=self.clock) as journal:

@@ -59,7 +59,7 @@ class Faults:
     hooks: bool = True
     names_landed: bool = True  # off: a merged record without its id (R21)
     api_head: dict[int, str] = field(default_factory=dict)  # what the API believes a head to be (R09)
-    before_merge: Callable[[], None] | None = None  # somebody else is faster
+    before_merge: Callable[[], object] | None = None  # somebody else is faster
     deaf: bool = False  # the API answers nothing but 502
     git_down: bool = False  # the repository cannot be fetched
 
