@@ -94,6 +94,9 @@ def _start(db: sqlite3.Connection, projection: Projection) -> int:
     ).fetchone()
     if row is None or row[0] != projection.version:
         return 0
+    present = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not present.issuperset(projection.tables):
+        return 0
     at = db.execute("SELECT hash FROM journal_events WHERE position = ?", (row[1],)).fetchone()
     return int(row[1]) if at and at[0] == row[2] else 0
 

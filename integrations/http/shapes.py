@@ -163,6 +163,22 @@ class EventsDocument(Shape):
     last_version: int
 
 
+class ExplainDocument(Shape):
+    """Why a task is where it is; `others` are the cells of the decision table that did not fire."""
+
+    task: str
+    stage: str
+    status: str
+    paragraph: str
+    stands: str
+    waits_for: str
+    by_itself: str
+    verbs: list[str]
+    decision: dict[str, Any] | None
+    facts: dict[str, Any]
+    others: list[dict[str, Any]]
+
+
 class AdvanceDocument(Shape):
     """Where a run stands. `result` once it has ended: advanced, rolled_back, parked, waiting."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated
 
 import orjson
@@ -20,18 +21,23 @@ from integrations.http.shapes import (
     AdvanceDocument,
     Documented,
     EventsDocument,
+    ExplainDocument,
     TaskDocument,
     TasksDocument,
     answers,
     refusals,
 )
 from journal import names
+from journal.events import Event
 from journal.journal import NewTask
 from journal.names import MAX_INTEGER
 from journal.ownership import is_held
+from projections.as_of import row_of
 from projections.base import ask
 from projections.events import events_of
+from projections.history import tell
 from projections.queue import all_tasks, one_task
+from recovery.explain import explain as explained
 
 router = APIRouter(tags=["tasks"])
 
@@ -73,6 +79,33 @@ async def events(request: Request, task: str, after: After = 0, limit: Limit = 1
     if not last and not await ask(reader, one_task(task)):
         raise unknown_task(task)
     return json_response({"task": task, "events": piece(found), "last_version": last or after})
+
+
+@router.get("/tasks/{task}/explain", responses=answers(ExplainDocument) | refusals(401, 404, 422))
+async def explain(request: Request, task: str) -> Response:
+    """Why a task is where it is: what it waits for, what happens next, the last decision and what it rested on."""
+    may_read(request)
+    service = service_of(request)
+    told = await _history(service, names.task_id(task))
+    row = row_of(task, told)
+    edge = service.pipeline.edge(row.state.stage)
+    held = is_held(service.locks.task_path(task))
+    found = explained(
+        row, tell(told), now_us=service.clock.now_us(), held=held, advance=edge.advance if edge is not None else ""
+    )
+    data = asdict(found) | {"paragraph": found.paragraph, "facts": dict(found.facts)}
+    if found.decision is not None:
+        data["decision"] |= {"seen": dict(found.decision.seen), "reply": dict(found.decision.reply)}
+    return json_response(data)
+
+
+async def _history(service: Service, task: str) -> list[Event]:
+    events: list[Event] = []
+    while more := await service.reader.events(task=task, after=len(events)):
+        events.extend(more)
+    if not events:
+        raise unknown_task(task)
+    return events
 
 
 @router.get("/events", responses=STREAM | refusals(401, 422, 503))

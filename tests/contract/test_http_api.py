@@ -12,7 +12,14 @@ import pytest
 
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
-from integrations.http.shapes import EventsDocument, ProblemDocument, QueueDocument, TaskDocument, TasksDocument
+from integrations.http.shapes import (
+    EventsDocument,
+    ExplainDocument,
+    ProblemDocument,
+    QueueDocument,
+    TaskDocument,
+    TasksDocument,
+)
 from tests.contract.http_service import AUTH, HEAD, LOCAL, OPERATOR, RealService, a_service
 
 NEW = {"task": "T-1", "repo": "acme/widgets", "branch": "feature/one", "head": HEAD}
@@ -170,6 +177,16 @@ async def test_the_queue_as_of_a_position_equals_what_it_said_then(client: httpx
     is_problem(await client.get("/queue?at=999999"), 422)
     is_problem(await client.get("/queue?at=yesterday"), 422)
     is_problem(await client.get("/queue?at=2026-11-29T12:00:00"), 422)
+
+
+async def test_explain_says_where_a_task_stands_and_what_may_be_done(client: httpx.AsyncClient) -> None:
+    await opened(client, "T-1")
+    told = (await client.get("/tasks/T-1/explain")).json()
+    ExplainDocument.model_validate(told)
+    assert told["stage"] == "review" and "T-1" in told["paragraph"]
+    await client.post("/tasks/T-1/advance?wait=10", headers=AUTH)
+    assert (await client.get("/tasks/T-1/explain")).json()["stage"] == "deploy"
+    is_problem(await client.get("/tasks/T-9/explain"), 404, "unknown-task")
 
 
 async def test_operations_answer(client: httpx.AsyncClient) -> None:
@@ -425,7 +442,7 @@ async def test_openapi_documents_every_route_with_its_shapes(client: httpx.Async
     document = (await client.get("/openapi.json")).json()
     for path in (
         "/queue", "/tasks", "/tasks/{task}", "/tasks/{task}/events", "/tasks/{task}/advance", "/events",
-        "/transition-lease/release", "/healthz", "/readyz", "/version", "/metrics",
+        "/tasks/{task}/explain", "/transition-lease/release", "/healthz", "/readyz", "/version", "/metrics",
     ):  # fmt: skip
         assert path in document["paths"]
     assert "QueueDocument" in document["components"]["schemas"]
