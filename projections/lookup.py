@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projections.base import Question
@@ -60,6 +62,25 @@ def owned_places(limit: int) -> Question[tuple[Place, ...]]:
     """Tasks that a run owned when the journal last heard, longest first."""
     sql = f"SELECT {_COLUMNS} FROM journal_view_tasks WHERE run <> '' ORDER BY acquired_us LIMIT ?"  # noqa: S608  (columns)
     return Question(sql, (limit,), lambda rows: tuple(_place(*row) for row in rows))
+
+
+def without_job(stages: Sequence[str], now_us: int, limit: int) -> Question[tuple[Place, ...]]:
+    """
+    Free tasks whose stage has work and whose entry has no job that waits, runs or is done; oldest entry first.
+
+    Args:
+        stages: Stages with work.
+        now_us: Wall time, for looks that are due.
+        limit: At most this many. Those with a job are not among them, so a long line hides nobody.
+    """
+    sql = (
+        f"SELECT {_COLUMNS} FROM journal_view_tasks WHERE hold = '' AND run = '' AND begun = 0 AND cancel = 0 "  # noqa: S608  (columns)
+        "AND look_us <= ? AND stage IN (SELECT value FROM json_each(?)) AND NOT EXISTS (SELECT 1 FROM journal_jobs j "
+        "WHERE j.entered = stage_position AND j.state IN ('queued', 'running', 'done')) "
+        "ORDER BY stage_position LIMIT ?"
+    )
+    given = (now_us, json.dumps(list(stages)), limit)
+    return Question(sql, given, lambda rows: tuple(_place(*row) for row in rows))
 
 
 def about(repo: str, branch: str, pr: int, head: str) -> Question[tuple[str, ...]]:

@@ -23,8 +23,7 @@ from journal.events import Event
 from journal.ownership import LockFile, is_held
 from journal.words import Kind
 from projections.base import ask
-from projections.lookup import Place, place_of
-from projections.queue import Due, due_tasks
+from projections.lookup import Place, place_of, without_job
 from recovery.jobs import Job, Jobs, JobState, backoff_s, lock_path
 from recovery.park import park
 
@@ -34,7 +33,7 @@ SCAN_S = 1.0
 """The periodic scan: no lost hint costs more."""
 
 SCANNED = 200
-"""Due tasks and queued jobs looked at in one round."""
+"""Tasks without a job, and queued jobs, looked at in one round."""
 
 OUTPUT_LIMIT = 64 << 10
 """Bytes of each output stream of a job that are kept."""
@@ -100,8 +99,7 @@ class JobWorker:
                     async with asyncio.timeout(SCAN_S):
                         await self._wake.wait()
         finally:
-            self._closing = True
-            await self._end(list(self._running.values()), "the service stops")
+            await self.stop()
 
     async def round(self) -> None:
         """End what nobody waits for, queue what is new, start what fits."""
@@ -115,22 +113,30 @@ class JobWorker:
             except (JournalError, OSError):
                 logger.warning("job_not_claimed", task=job.task, stage=job.stage, exc_info=True)
 
+    async def stop(self) -> None:
+        """End what runs and put it back into the queue, uncharged."""
+        self._closing = True
+        await self._end(list(self._running.values()), "the service stops")
+
+    async def idle(self) -> None:
+        """Wait until what runs has ended."""
+        await asyncio.gather(*(running.work for running in self._running.values()), return_exceptions=True)
+
     # -- the queue ----------------------------------------------------------------------------------------------------
 
     async def _queue_new(self) -> None:
         log = self._journal.log
-        found = await ask(log, due_tasks(self._journal.clock.now_us(), SCANNED, stages=tuple(self._configs)))
-        wanted = [due for due in found if due.stage in self._configs and not due.owned and not due.begun]
-        jobs = await self._jobs.by_entry(due.stage_position for due in wanted)
-        for due in wanted:
+        wanted = await ask(log, without_job(tuple(self._configs), self._journal.clock.now_us(), SCANNED))
+        jobs = await self._jobs.by_entry(place.entered for place in wanted)
+        for place in wanted:
             try:
-                await self._queue(due, jobs.get(due.stage_position))
+                await self._queue(place, jobs.get(place.entered))
             except JournalError:
-                logger.warning("job_not_queued", task=due.task, stage=due.stage, exc_info=True)
+                logger.warning("job_not_queued", task=place.task, stage=place.stage, exc_info=True)
 
-    async def _queue(self, due: Due, job: Job | None) -> None:
+    async def _queue(self, place: Place, job: Job | None) -> None:
         if job is None:
-            await self._jobs.queue(due.task, due.repo, due.stage, due.stage_position)
+            await self._jobs.queue(place.task, place.repo, place.stage, place.entered)
         elif job.state is JobState.FAILED:
             await self._after_failure(job)
         elif job.state is JobState.DROPPED:
