@@ -2,8 +2,8 @@
 A double of the tracker: API v1 and webhooks of both generations, from the documented behaviour, flaws included.
 
 Nothing is delivered by itself: notices wait in `notices`, so that a test can repeat, shuffle or lose them. One change
-makes several of them under ids of their own (R74), changes made through the API are echoed (R75), there is no optimistic
-locking, and `data` of a v1 notice is what the item is when the notice is read, not when it was made.
+makes several of them under ids of their own (R74), changes made through the API are echoed (R75), and there is no
+optimistic locking.
 """
 
 from __future__ import annotations
