@@ -26,6 +26,8 @@ from journal.events import (
     Parked,
     Rejected,
     Released,
+    Reopened,
+    Resumed,
     Settled,
     StageMoved,
 )
@@ -161,7 +163,15 @@ class Checker:
                 self._check_released(k, d.body)
             case Settled():
                 self._require(k.hold is Hold.PARKED, "I9", "settled a task that is not parked")
-                self._require(d.step == k.cursor_name, "I9", f"settled {d.step}, the cursor is at {k.cursor_name}")
+                self._require(
+                    bool(d.step) and d.step == k.cursor_name,
+                    "I9",
+                    f"settled {d.step}, the cursor is at {k.cursor_name}",
+                )
+            case Resumed():
+                self._require(k.hold in (Hold.PARKED, Hold.PAUSED), "I7", "resumed while neither parked nor paused")
+            case Reopened():
+                self._require(not k.owner, "I16", "reopened while a run owns the task")
             case Canceled():
                 self._require(k.open is None and not k.loose, "I15", "canceled while an attempt may still land")
             case _:

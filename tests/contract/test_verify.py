@@ -220,6 +220,22 @@ def test_history_that_breaks_the_protocol_is_found_though_every_hash_fits(
     assert found.violations[0].position == place
 
 
+@pytest.mark.proves("A1", "A3")
+def test_one_event_with_hashes_of_its_own_is_found_at_the_one_behind_it(original: Path, tmp_path: Path) -> None:
+    """Whoever computes an event's own hash anew breaks the next link; whoever moves the link breaks the one before."""
+    columns = "position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at"
+
+    def rewrite(db: sqlite3.Connection) -> None:
+        db.execute("UPDATE journal_events SET actor = 'innocent' WHERE position = 4")
+        row = db.execute(f"SELECT prev_hash, body_hash, {columns} FROM journal_events WHERE position = 4").fetchone()
+        db.execute("UPDATE journal_events SET hash = ? WHERE position = 4", (link(row[0], row[1], header(*row[2:])),))
+
+    path = forged(original, tmp_path, rewrite)
+    assert first(check(path)) == (5, "I1")
+    with open_evidence(path) as db:
+        assert "after" in verify_task(db, "T-3").violations[0].detail
+
+
 @pytest.mark.proves("A3", "L2", "S3")
 def test_replace_is_refused_with_the_guards_and_found_without_them(original: Path, tmp_path: Path) -> None:
     replace = "INSERT OR REPLACE INTO journal_events SELECT * FROM journal_events WHERE position = 10"
