@@ -37,6 +37,7 @@ class Batch:
         head: Head,
         at: int,
         *,
+        known: Mapping[str, int] = MappingProxyType({}),
         redact: Redact | None = None,
         full: JournalError | None = None,
     ) -> None:
@@ -47,6 +48,8 @@ class Batch:
             db: The writer's connection, in a transaction.
             head: Where the log stands.
             at: Microseconds since 1970, for all events of the batch.
+            known: Versions of streams as this process last wrote them; others are read. One that were wrong would be
+                refused by the table's own trigger.
             redact: Takes known secrets out of stored bodies.
             full: Why no term or effect may begin; None if there is room (S10).
         """
@@ -54,7 +57,9 @@ class Batch:
         self.position, self.hash, self.lanes = head.position, head.hash, dict(head.lanes)
         self._lanes_before = head.lanes
         self.events: list[Event] = []
-        self._versions: dict[str, int] = {}
+        self.versions: dict[str, int] = {}  # of the streams that this batch looked at, as they will be after it
+        self._known = known
+        self._opened: dict[str, str] = {}  # tasks opened in this batch, by their name in small letters
 
     @property
     def head(self) -> Head:
@@ -63,9 +68,11 @@ class Batch:
     def take(self, unit: Unit) -> Answer | JournalError:
         """Compare, admit and place one unit; a refusal is its own answer and leaves the batch as it was."""
         stream = unit.stream
-        version = self._versions.get(stream.task)
+        version = self.versions.get(stream.task)
         if version is None:
-            version = self._versions[stream.task] = self._stored_version(stream.task)
+            version = self._known.get(stream.task)
+            version = self._stored_version(stream.task) if version is None else version
+            self.versions[stream.task] = version
         if version != stream.version:
             return Moved(version)
         try:
@@ -114,7 +121,7 @@ class Batch:
         ).fetchone()
         if row:
             return str(row[0])
-        return next((t for t, version in self._versions.items() if version and t.lower() == task.lower()), "")
+        return self._opened.get(task.lower(), "")
 
     def _place(self, unit: Unit) -> Written:
         stream, events = unit.stream, []
@@ -133,7 +140,9 @@ class Batch:
         last = placed.events[-1]
         self.position, self.hash = last.position, last.hash
         self.events.extend(placed.events)
-        self._versions[unit.stream.task] = last.version
+        self.versions[unit.stream.task] = last.version
+        if isinstance(unit.drafts[0].body, Opened):
+            self._opened[unit.stream.task.lower()] = unit.stream.task
         before, after = unit.stream.state.lane, placed.stream.state.lane
         if before != after:
             if before and self.lanes.get(before) == unit.stream.task:

@@ -48,6 +48,9 @@ logger = structlog.get_logger(__name__)
 MAX_BATCH = 1000
 """Units in one transaction."""
 
+KNOWN_VERSIONS = 8192
+"""Streams whose version is kept from the last write, so that a running task costs no query an append."""
+
 SPACE_RESERVE = 32 << 20
 """
 Bytes that must be free on the journal's file system before a term or an effect begins (S10).
@@ -59,10 +62,23 @@ Terms too: one that could only fail would be counted as fruitless, and a full di
 _Answer = Answer | Changed | JournalError
 
 
+class _Pending(asyncio.Future[Answer | Changed]):
+    """
+    An answer that cannot be called off: it is one entry of the queue by now.
+
+    A task that is cancelled while it awaits this stays until the answer is there and learns of its cancellation then
+    (R80). `shield` and a second wait would say the same in three futures more for every append.
+    """
+
+    def cancel(self, msg: object = None) -> bool:
+        del msg
+        return False
+
+
 @dataclass(slots=True)
 class _Entry:
     unit: Unit | Side
-    answer: asyncio.Future[Answer | Changed]
+    answer: _Pending
     loop: asyncio.AbstractEventLoop
 
 
@@ -104,6 +120,7 @@ class Writer:
         self.on_events: Callable[[Sequence[Event]], None] | None = None  # called in the thread, after the commit
         self.batches = self.events = 0
         self._head = Head()
+        self._versions: dict[str, int] = {}
         self.journal_id = ""
         self._db = self._open()
         self._thread.start()
@@ -141,13 +158,12 @@ class Writer:
 
     async def _written(self, unit: Unit | Side) -> Answer | Changed:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer | Changed] = loop.create_future()
+        answer = _Pending(loop=loop)
         if why := self._put(_Entry(unit, answer, loop)):
             raise StoreUnavailableError(path=str(self.path), why=why)
         try:
-            return await asyncio.shield(answer)
+            return await answer
         except asyncio.CancelledError:
-            await asyncio.wait((answer,))
             answer.exception()  # nobody is left to be told
             raise
 
@@ -262,7 +278,9 @@ class Writer:
     def _transact(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
-        batch = Batch(db, self._head, self._clock.now_us(), redact=self._redact, full=self._full(units))
+        batch = Batch(
+            db, self._head, self._clock.now_us(), known=self._versions, redact=self._redact, full=self._full(units)
+        )
         answers = [_aside(db, unit) if isinstance(unit, Side) else batch.take(unit) for unit in units]
         if batch.events:
             db.executemany(INSERT, [to_row(event) for event in batch.events])
@@ -277,10 +295,20 @@ class Writer:
         except sqlite3.Error as error:
             return self._settle_commit(answers, error)
         self._head = batch.head
+        self._remember(batch.versions)
         self.batches += 1
         self.events += len(batch.events)
         self._tell(batch.events)
         return answers
+
+    def _remember(self, versions: dict[str, int]) -> None:
+        """Keep versions that are durable now; whoever was written to least lately goes first."""
+        for task, version in versions.items():
+            self._versions.pop(task, None)
+            if version:
+                self._versions[task] = version
+        while len(self._versions) > KNOWN_VERSIONS:
+            del self._versions[next(iter(self._versions))]
 
     def _tell(self, events: list[Event]) -> None:
         if self.on_events is None or not events:
@@ -338,12 +366,14 @@ class Writer:
         return [answer for unit in units for answer in self._commit([unit], [])]
 
     def _roll_back(self) -> None:
-        self._forget_projections()
+        self._forget()
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
-    def _forget_projections(self) -> None:
+    def _forget(self) -> None:
+        """Whatever is cached may be of the transaction that was not to be."""
+        self._versions.clear()
         for projection in self._projections:
             projection.reset()
 
@@ -357,7 +387,7 @@ class Writer:
     def _settle_commit(self, answers: list[_Answer], error: sqlite3.Error) -> list[_Answer]:
         """A COMMIT raised. Reopen, look, and answer each member from what is there; never commit again."""
         logger.warning("journal_commit_failed", path=str(self.path), error=str(error))
-        self._forget_projections()
+        self._forget()
         with suppress(sqlite3.Error):
             self._db.close()
         unknown = CommitUnknownError(path=str(self.path), why=str(error))
