@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from integrations.plane.config import PlaneConfig
 from journal.errors import InvalidInputError, PipelineError
 
 DEFAULT_FILE = Path("journal.toml")
@@ -119,6 +120,7 @@ class IntegrationsSection(_Section):
 
     git: GitSection = GitSection()
     gitea: GiteaSection = GiteaSection()
+    plane: PlaneConfig = PlaneConfig()
     deploy: DeploySection = DeploySection()
 
 
@@ -186,6 +188,10 @@ class Environment(BaseSettings):
     gitea_token_file: Path | None = None
     gitea_webhook_secret: str = Field(default="", repr=False)
     gitea_webhook_secret_file: Path | None = None
+    plane_token: str = Field(default="", repr=False)
+    plane_token_file: Path | None = None
+    plane_webhook_secret: str = Field(default="", repr=False)
+    plane_webhook_secret_file: Path | None = None
 
 
 class Settings(BaseModel):
@@ -227,9 +233,21 @@ class Settings(BaseModel):
         return _secret("ORCH_GITEA_WEBHOOK_SECRET_FILE", env.gitea_webhook_secret, env.gitea_webhook_secret_file)
 
     @property
+    def plane_token(self) -> str:
+        """The key for the tracker's API; "" = none."""
+        return _secret("ORCH_PLANE_TOKEN_FILE", self.environment.plane_token, self.environment.plane_token_file)
+
+    @property
+    def plane_webhook_secret(self) -> str:
+        """What the tracker signs its webhooks with; "" = none are accepted (R72)."""
+        env = self.environment
+        return _secret("ORCH_PLANE_WEBHOOK_SECRET_FILE", env.plane_webhook_secret, env.plane_webhook_secret_file)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be stored or logged."""
-        return tuple(s for s in (self.operator_token, self.gitea_token, self.gitea_webhook_secret) if s)
+        forge, tracker = (self.gitea_token, self.gitea_webhook_secret), (self.plane_token, self.plane_webhook_secret)
+        return tuple(s for s in (self.operator_token, *forge, *tracker) if s)
 
     def path(self, path: Path) -> Path:
         """A path of the file as an absolute one."""

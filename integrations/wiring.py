@@ -38,6 +38,11 @@ from integrations.image.config import ImageConfig
 from integrations.image.engine import Engine
 from integrations.image.step import ImageStep
 from integrations.jobs.config import JobConfig
+from integrations.plane.client import PlaneClient
+from integrations.plane.gate import PlaneGate, PlaneGateConfig
+from integrations.plane.hooks import PlaneHooks
+from integrations.plane.poll import PlaneItems
+from integrations.plane.publish import PlanePublisher
 from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
 from journal import Journal
 from journal.advance import Wrap
@@ -72,6 +77,15 @@ class Context:
     running: Callable[[], Awaitable[str | None]]
     is_ancestor: Callable[[str, str], Awaitable[bool | None]]
     clones: Mirrors  # of the forge's repositories; one for all, since fetches into a clone take turns
+    plane: PlaneClient | None = None  # one for all, since it counts what the key may ask in a minute
+    items: PlaneItems | None = None
+
+    def tracked(self) -> PlaneItems:
+        """The work items of the tracker."""
+        if self.items is None:
+            where = f"{self.settings.file or 'built-in defaults'}: integrations.plane.url"
+            raise InvalidInputError(what=where, why="a gate needs the tracker; set it to the address of Plane")
+        return self.items
 
     def forge(self) -> GiteaClient:
         """The forge of the settings."""
@@ -134,7 +148,8 @@ def build(settings: Settings, *, running: str | None = None) -> Parts:
     adapters = {name: adapter for name, (_, adapter) in steps.items()}
     jobs = {stage: _job(settings, pipeline, stage, table) for stage, table in settings.values.jobs.items()}
     forge = GitHeads(context.repositories, frozenset(settings.values.integrations.git.repositories))
-    return Parts(pipeline, adapters, gates, _deploys(settings), jobs, forge)
+    outsides, hooks = _tracker_sides(context)
+    return Parts(pipeline, adapters, gates, _deploys(settings), jobs, forge, context.items, outsides, hooks)
 
 
 def open_journal(
@@ -196,7 +211,20 @@ def _context(settings: Settings, running: str | None) -> Context:
 
     forge, token = settings.values.integrations.gitea, settings.gitea_token
     clones = Mirrors(settings.path(forge.clones), forge.url, f"Authorization: token {token}" if token else "")
-    return Context(settings, SystemClock(), repositories, runs, is_ancestor, clones)
+    clock, tracker = SystemClock(), settings.values.integrations.plane
+    plane = PlaneClient(tracker, settings.plane_token, clock) if tracker.url else None
+    items = PlaneItems(tracker, plane, clock) if plane else None
+    return Context(settings, clock, repositories, runs, is_ancestor, clones, plane, items)
+
+
+def _tracker_sides(context: Context) -> tuple[dict[str, Outside], dict[str, Hooks]]:
+    """What shows tasks in the tracker, and what takes its webhooks in once their secret is known (R72)."""
+    config, secret = context.settings.values.integrations.plane, context.settings.plane_webhook_secret
+    if context.plane is None or context.items is None:
+        return {}, {}
+    items = context.items
+    hooks: dict[str, Hooks] = {"plane": PlaneHooks(config, secret, items.task_of, items.woken)} if secret else {}
+    return {"plane": PlanePublisher(config, context.plane, items)}, hooks
 
 
 def _edge(edge: EdgeSection) -> Edge:
@@ -286,6 +314,7 @@ GATES: dict[str, Callable[[Context, str, dict[str, Any]], Gate]] = {
     "gitea-coverage": lambda c, _, t: FreshGate(
         lambda clones: CoverageGate(CoverageGateConfig.model_validate(t), clones), c.mirrors()
     ),
+    "plane-state": lambda c, _, t: PlaneGate(PlaneGateConfig.model_validate(t), c.tracked()),
     "gitea-checks": lambda c, _, t: GiteaChecksGate(GiteaChecksConfig.model_validate(t), c.forge(), c.mirrors()),
     "gitea-approved": lambda c, _, t: GiteaApprovedGate(GiteaApprovedConfig.model_validate(t), c.forge(), c.mirrors()),
 }
