@@ -7,7 +7,6 @@ The forge's API may lag, lie or be silent; its refs do not. A fetch that fails i
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from integrations.git.repository import GitError, Repository
 from journal import names
 from journal.ports import Call, Finding
 from journal.words import Fact
-
-_LOCK_FILE = re.compile(r"'([^']+\.lock)': File exists")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +99,9 @@ async def _by_record(repository: Repository, call: Call, recorded: str, found: F
 async def _fetch(repository: Repository, url: str, refspecs: list[str]) -> None:
     try:
         await repository.fetch(url, *refspecs)
-    except GitError as error:
+    except GitError:
         # A fetch that was killed at its budget leaves its locks, and every later one would fail on them.
-        left = _LOCK_FILE.search(error.said)
-        if not left or not locks.remove_if_stale(repository.path, Path(left[1])):
+        left = [*(repository.path / "refs").rglob("*.lock"), *repository.path.glob("*.lock")]
+        if not [lock for lock in left if locks.remove_if_stale(repository.path, lock)]:
             raise
         await repository.fetch(url, *refspecs)

@@ -147,7 +147,7 @@ async def test_not_yet_for_ever_parks_and_merges_nothing(forge: Forge) -> None:
 
 
 @pytest.mark.proves("E11")
-@pytest.mark.parametrize("busy", [HINTED, (429, {"message": ""})])
+@pytest.mark.parametrize("busy", [HINTED, (429, {"message": ""}), (409, {"message": "merge push out of date"})])
 async def test_a_busy_forge_is_asked_again_inside_the_attempt(forge: Forge, busy: Any) -> None:
     forge.gitea.faults.instead = [busy]
     async with forge.journal(forge.merging()) as driver:
@@ -382,6 +382,14 @@ async def test_a_merge_whose_landed_id_nobody_knows_is_unknown_and_not_repeated(
         await driver.open()
         assert isinstance(await driver.settle(), Parked) and await driver.stage() == "analysis"
     assert not forge.gitea.merge_calls() and forge.merges() == 1
+
+
+@pytest.mark.proves("R21", "V3")
+async def test_a_merged_record_without_an_id_outweighs_that_git_shows_nothing(forge: Forge) -> None:
+    """A person told the forge that it is merged, or resolved a conflict on the way: git alone would say "absent"."""
+    forge.gitea.pulls[41].merged, forge.gitea.pulls[41].state = True, "closed"
+    found = await forge.merging().probe(forge.call())
+    assert found.fact is Fact.UNKNOWN and seen(found)["reason"] == "landed_id_missing"
 
 
 @pytest.mark.proves("R22", "R23")
