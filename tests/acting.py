@@ -13,6 +13,7 @@ from integrations.jobs.config import JobConfig
 from integrations.jobs.worker import JobWorker
 from journal.events import Acquired, Event
 from journal.journal import Journal, NewTask
+from journal.log.unit import Side
 from journal.pipeline import Advance, Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Clock, StepAdapter, Traits
@@ -70,6 +71,8 @@ class Desk:
         return (await self.jobs.by_entry([place.entered]))[place.entered]
 
     async def counted(self, name: str, actor: str) -> int:
+        # Counts are written behind whatever was put in before: this comes back after them.
+        await self.journal.log.side(Side("UPDATE journal_cursors SET position = position WHERE 0"))
         rows = await self.journal.log.query(
             "SELECT coalesce(sum(count), 0) FROM journal_counters WHERE name = ? AND actor = ?", (name, actor)
         )
