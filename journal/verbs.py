@@ -74,10 +74,11 @@ async def cancel(tools: Tools, task: str, actor: str, reason: str) -> Done | Ref
         if s.state.ended:
             return Refused(s.task, f"the task is {s.state.hold} already", s.state.stage)
         asked = _draft(s, actor, CancelRequested(why))
-        return (asked,) if s.state.open else (asked, _draft(s, actor, Canceled(why)))
+        in_doubt = s.state.open or s.state.loose  # an attempt that was superseded may still land
+        return (asked,) if in_doubt else (asked, _draft(s, actor, Canceled(why)))
 
     done = await _write(tools, task, "canceled", decide)
-    if isinstance(done, Done) and done.stream.state.open:
+    if isinstance(done, Done) and not done.stream.state.ended:
         step = done.stream.state.current
         name = step.name if step else "the attempt"
         return replace(done, what=f"cancel requested; too late for {name}, settling")
