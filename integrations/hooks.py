@@ -1,4 +1,4 @@
-"""The senders of webhooks as the HTTP side and the inbox know them: composition, so that no adapter knows another."""
+"""The forge as webhooks, inbox and reconciler know it: composition, so that no adapter knows another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from integrations.gitea import hooks as gitea
-from recovery.outside import Hint
+from journal.ports import Subject
+from recovery.outside import ForgeFacts, Hint, Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,16 @@ class GiteaHooks:
         if found is None:
             return Hint(delivery, sent.event)
         return Hint(delivery, str(found.change), repo=found.repo, branch=found.branch, pr=found.pr, head=found.sha)
+
+
+@dataclass(frozen=True, slots=True)
+class Forges:
+    """`ForgeFacts` over bare repositories on this machine and one forge for all the others."""
+
+    local: ForgeFacts
+    known: frozenset[str]  # names of the repositories that `local` reads
+    forge: ForgeFacts
+
+    async def pull(self, subject: Subject) -> Pull | None:
+        """Ask where the task's repository is."""
+        return await (self.local if subject.repo in self.known else self.forge).pull(subject)

@@ -34,6 +34,10 @@ from integrations.gitea.branch import GiteaDeleteBranch, GiteaDeleteBranchConfig
 from integrations.gitea.client import GiteaClient
 from integrations.gitea.gates import GiteaApprovedConfig, GiteaApprovedGate, GiteaChecksConfig, GiteaChecksGate
 from integrations.gitea.merge import GiteaMerge, GiteaMergeConfig
+from integrations.gitea.poll import GiteaPulls
+from integrations.gitea.publish import GiteaPublisher
+from integrations.gitea.reports import GiteaReports
+from integrations.hooks import Forges, GiteaHooks
 from integrations.image.config import ImageConfig
 from integrations.image.engine import Engine
 from integrations.image.step import ImageStep
@@ -147,9 +151,10 @@ def build(settings: Settings, *, running: str | None = None) -> Parts:
         raise pipeline_fault(settings, error) from error
     adapters = {name: adapter for name, (_, adapter) in steps.items()}
     jobs = {stage: _job(settings, pipeline, stage, table) for stage, table in settings.values.jobs.items()}
-    forge = GitHeads(context.repositories, frozenset(settings.values.integrations.git.repositories))
+    forge, shown, heard = _forge_sides(context)
     outsides, hooks = _tracker_sides(context)
-    return Parts(pipeline, adapters, gates, _deploys(settings), jobs, forge, context.items, outsides, hooks)
+    deploys = _deploys(settings)
+    return Parts(pipeline, adapters, gates, deploys, jobs, forge, context.items, outsides | shown, hooks | heard)
 
 
 def open_journal(
@@ -215,6 +220,18 @@ def _context(settings: Settings, running: str | None) -> Context:
     plane = PlaneClient(tracker, settings.plane_token, clock) if tracker.url else None
     items = PlaneItems(tracker, plane, clock) if plane else None
     return Context(settings, clock, repositories, runs, is_ancestor, clones, plane, items)
+
+
+def _forge_sides(context: Context) -> tuple[ForgeFacts, dict[str, Outside], dict[str, Hooks]]:
+    """What reads changes, what shows tasks on them, and what takes the forge's webhooks in once there is a secret."""
+    local = frozenset(context.settings.values.integrations.git.repositories)
+    heads, secret = GitHeads(context.repositories, local), context.settings.gitea_webhook_secret
+    if not context.clones.url:
+        return heads, {}, {}
+    client = context.forge()
+    hooks: dict[str, Hooks] = {"gitea": GiteaHooks(secret)} if secret else {}
+    shown: dict[str, Outside] = {"gitea": GiteaPublisher(GiteaReports(client), local)}
+    return Forges(heads, local, GiteaPulls(client, context.clones.head_of)), shown, hooks
 
 
 def _tracker_sides(context: Context) -> tuple[dict[str, Outside], dict[str, Hooks]]:

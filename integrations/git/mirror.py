@@ -15,7 +15,7 @@ from integrations.git.facts import Question, answered, finding, landed, reverted
 from integrations.git.marks import mark_of
 from integrations.git.repository import GitError, Repository
 from journal import names
-from journal.ports import Call, Finding
+from journal.ports import Call, Finding, Subject
 from journal.words import Fact
 
 
@@ -46,11 +46,26 @@ class Mirrors:
         refspecs = ["+refs/heads/*:refs/heads/*"] + ([f"+refs/pull/{pull}/*:refs/pull/{pull}/*"] if pull else [])
         # One at a time: two fetches into one clone meet at the locks of its refs, and one of them would fail.
         async with self._turns.setdefault(name, asyncio.Lock()):
-            if not (repository.path / "HEAD").is_file():
-                repository.path.parent.mkdir(parents=True, exist_ok=True)
-                await repository.create()
-            await _fetch(repository, f"{self.url.rstrip('/')}/{name}.git", refspecs)
+            await _made(repository)
+            await _fetch(repository, self._remote(name), refspecs)
         return repository
+
+    async def head_of(self, subject: Subject) -> str:
+        """
+        The commit that a branch is at on the forge at this moment; "" when it is gone. Nothing is fetched.
+
+        Raises:
+            GitError: The forge could not be read.
+            InvalidInputError: The task's names cannot be asked for.
+        """
+        repository = self.clone(subject.repo)
+        async with self._turns.setdefault(subject.repo, asyncio.Lock()):
+            await _made(repository)
+        ref = f"refs/heads/{names.branch(subject.branch)}"
+        return (await repository.remote_refs(self._remote(subject.repo), ref))[0]
+
+    def _remote(self, name: str) -> str:
+        return f"{self.url.rstrip('/')}/{name}.git"
 
     async def landed(self, call: Call, recorded: str = "", number: int = 0) -> Finding:
         """Whether the change is in its base branch, by git first and by the forge's record where git cannot tell."""
@@ -94,6 +109,12 @@ async def _by_record(repository: Repository, call: Call, recorded: str, found: F
     if revert := await reverted_by(repository, tuple({recorded, head} - {""}), tip):
         return finding(Fact.CONFLICT, reason="reverted", reverted=revert, **seen)
     return finding(Fact.OTHERS, **seen)
+
+
+async def _made(repository: Repository) -> None:
+    if not (repository.path / "HEAD").is_file():
+        repository.path.parent.mkdir(parents=True, exist_ok=True)
+        await repository.create()
 
 
 async def _fetch(repository: Repository, url: str, refspecs: list[str]) -> None:

@@ -331,6 +331,12 @@ class Repository:
         """Make an empty bare repository here; one that exists is left as it is."""
         await self._ask("init", "--quiet", "--bare", "--template=")
 
+    async def remote_refs(self, remote: str, *wanted: str) -> tuple[str, ...]:
+        """The object ids of refs over there, in order, "" for one that does not exist; nothing is fetched."""
+        listed = (await self._ask("ls-remote", "--quiet", "--refs", "--", remote, *wanted)).text.splitlines()
+        found = {name: sha for sha, _, name in (line.partition("\t") for line in listed)}
+        return tuple(found.get(ref, "") for ref in wanted)
+
     async def fetch(self, remote: str, *refspecs: str) -> None:
         """Fetch, and forget what is gone; no tags, no FETCH_HEAD. A failure is a `GitError`, never stale data."""
         options = ("--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")

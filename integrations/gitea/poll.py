@@ -6,7 +6,7 @@ Checks and approvals belong to a commit: those of another head say nothing about
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,11 @@ from integrations.gitea.client import Forge, Response
 from integrations.gitea.history import History
 from integrations.gitea.pulls import Pull, UnansweredError, pulls_path, read_pull, repo_path
 from journal import names
-from journal.ports import Call
+from journal.errors import JournalError
+from journal.ports import Call, Subject
 
+OURS = "transition-journal/"
+"""How the contexts begin that we report ourselves: no check, and no reason to wait for ourselves."""
 _GREEN = frozenset({"success", "warning", "skipped"})
 _RED = frozenset({"failure", "error"})
 
@@ -54,6 +57,8 @@ def latest_checks(entries: Iterable[Any], asked: str = "statuses") -> Checks:
     for entry in entries:
         try:
             context, at, state = str(entry["context"]), int(entry["id"]), str(entry["status"])
+            if context.startswith(OURS):
+                continue
         except (KeyError, TypeError, ValueError) as error:
             raise UnansweredError(asked=asked, status=200, said="an entry without context, id or status") from error
         newest[context] = max(newest.get(context, (0, "")), (at, state))
@@ -115,6 +120,33 @@ async def read_agreed(forge: Forge, history: History, call: Call) -> tuple[Pull,
         said = f"the API says {pull.head}, git says {at}"
         raise UnansweredError(asked=f"head of pull request {pull.number}", status=200, said=said)
     return pull, at
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentPull:
+    """A change as the forge has it at this moment."""
+
+    head: str
+    merged: bool  # the record; False proves nothing
+    closed: bool
+
+
+class GiteaPulls:
+    """What the reconciler polls: the pull request, and the head that git and the API agree on."""
+
+    def __init__(self, forge: Forge, head_of: Callable[[Subject], Awaitable[str]]) -> None:
+        self._forge, self._head_of = forge, head_of
+
+    async def pull(self, subject: Subject) -> CurrentPull | None:
+        """Read a change; None = not answered, or the two name different heads (R09)."""
+        try:
+            pull = await read_pull(self._forge, subject)
+            at = await self._head_of(subject)
+        except (JournalError, OSError):
+            return None
+        if at and at != pull.head:
+            return None
+        return CurrentPull(pull.head, pull.merged, not pull.is_open)
 
 
 async def _listed(forge: Forge, path: str) -> list[Any]:
