@@ -14,10 +14,13 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from journal.events import Acquired, Event
+from journal.events import Acquired, Canceled, Event, HeadChanged, Opened, Reopened, StageMoved
 from journal.words import Cause
 from projections import stays
 from projections.row import COLUMNS, MEMORY, TaskRow, load, store
+
+MOVING = (Opened, StageMoved, HeadChanged, Reopened, Canceled)
+"""Events after which a task may be in another stage, or open no longer."""
 
 CACHED_ROWS = 4096
 """Rows kept between batches; one that is not there is read back, whatever its history."""
@@ -87,15 +90,18 @@ class TasksView:
             if not (task := event.task):
                 continue
             row = self._rows.get(task) or self._load(db, task)
-            stay, stage, was_open = row.stay, row.state.stage, row.open
+            body = event.draft.body
+            moves = isinstance(body, MOVING)
+            before = (row.stay, row.state.stage, row.open) if moves else None
             if not row.take(event):
                 continue
             changed[task] = row
-            if row.stay != stay or row.open != was_open:
-                changes.moved(row, event, stay, stage, was_open)
-            if isinstance(body := event.draft.body, Acquired) and body.cause is not Cause.NONE:
+            if before is not None:
+                changes.moved(row, event, *before)
+            elif isinstance(body, Acquired) and body.cause is not Cause.NONE:
                 changes.reclaims.append((body.cause.value, event.at, task))
-        db.executemany(_UPSERT, [store(row) for row in changed.values()])
+        if changed:
+            db.executemany(_UPSERT, [store(row) for row in changed.values()])
         changes.write(db)
         self._forget(changed)
 
@@ -129,7 +135,9 @@ class _Changes:
         self._ended: list[tuple[int, int, int, int]] = []
 
     def moved(self, row: TaskRow, event: Event, stay: int, stage: str, was_open: bool) -> None:
-        """A task entered or left a stage, or was opened or ended."""
+        """A task may have entered or left a stage, or been opened or ended."""
+        if row.stay == stay and row.open == was_open:
+            return
         if stage:
             self._counts.append((stage, -was_open, -(not was_open)))
         self._counts.append((row.state.stage, int(row.open), int(not row.open)))
@@ -139,7 +147,11 @@ class _Changes:
             self._begun.append((row.opened, row.stay, row.state.stage))
 
     def write(self, db: sqlite3.Connection) -> None:
-        db.executemany(_COUNT_STAGE, self._counts)
-        db.executemany(_COUNT_RECLAIM, self.reclaims)
-        db.executemany(stays.BEGIN, self._begun)
-        db.executemany(stays.END, self._ended)
+        for sql, values in (
+            (_COUNT_STAGE, self._counts),
+            (_COUNT_RECLAIM, self.reclaims),
+            (stays.BEGIN, self._begun),
+            (stays.END, self._ended),
+        ):
+            if values:  # most batches move nothing; an empty statement is not free
+                db.executemany(sql, values)

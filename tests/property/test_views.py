@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.errors import DamagedError
-from journal.events import Acquired, Event
+from journal.events import Acquired, Event, Released
 from journal.log.rows import INSERT, to_row
 from journal.log.schema import migrate, statements
 from journal.state import TaskState
@@ -108,9 +108,9 @@ def test_a_stored_row_is_what_the_cores_fold_says(history: History) -> None:
         assert (row.version, row.head, row.repo) == (stream.version, stream.subject.head, stream.subject.repo)
         assert row.owner.run == state.owner
         data = json.loads(answer(db, one_task(task)))
-        last = [e for e in history.events if e.task == task][-1]
-        if last.kind != "resumed":  # a person asked, so the view looks at once; the fold only notes the old look
-            assert data["status"] == status_of(stream)
+        look = look_of([e for e in history.events if e.task == task])
+        assert (row.look_us, data["look_us"]) == (look, look)
+        assert data["status"] == status_of(stream, look)
         assert data["in_doubt"] is state.open
         entered = [e for e in history.events if e.task == task and e.kind in ENTERING][-1]
         assert (data["stage_position"], data["stage_since_us"]) == (entered.position, entered.at)
@@ -119,7 +119,18 @@ def test_a_stored_row_is_what_the_cores_fold_says(history: History) -> None:
 ENTERING = ("opened", "stage_moved", "head_changed", "reopened")
 
 
-def status_of(stream: Stream) -> str:
+def look_of(events: Sequence[Event]) -> int:
+    """When the next look is due: said by the last release, forgotten when somebody looks or a person asks."""
+    look = 0
+    for e in events:
+        if isinstance(body := e.draft.body, Released):
+            look = e.at + 1000 * body.look_ms if body.look_ms else 0
+        elif e.kind in ("acquired", "head_changed", "reopened", "settled", "resumed"):
+            look = 0
+    return look
+
+
+def status_of(stream: Stream, look: int) -> str:
     s = stream.state
     if s.hold is not Hold.NONE:
         return s.hold.value
@@ -128,7 +139,7 @@ def status_of(stream: Stream) -> str:
         return "handed_over"
     if s.owner:
         return "owned"
-    return "waiting" if stream.look_us else "free"
+    return "waiting" if look else "free"
 
 
 @pytest.mark.proves("FR-6", "O6")
