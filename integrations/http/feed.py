@@ -12,6 +12,9 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import structlog
+
+from journal.errors import JournalError
 from journal.ports import Clock
 from projections.base import Reader, ask
 from projections.events import events_after, head
@@ -27,6 +30,11 @@ BEAT_S = 15.0
 
 BATCH = 100
 """Events read at once."""
+
+UNREADABLE = (sqlite3.Error, JournalError, ValueError)
+"""The log cannot be read at this moment; the last one is what a closed connection raises."""
+
+logger = structlog.get_logger(__name__)
 
 
 class Feed:
@@ -69,10 +77,17 @@ class Feed:
         try:
             if self._watcher is None or self._watcher.done():
                 self._watcher = asyncio.create_task(self._watch())
-            position = await ask(self._reader, head()) if after is None else after
+            last = await ask(self._reader, head())
+            position = last if after is None else after
             yield b"retry: 1000\n: position %d\n\n" % position
+            if position > last:
+                # The listener saw events that this log does not hold: an older copy was restored.
+                yield b'event: reset\ndata: {"position":%d}\n\n' % last
+                position = last
             async for part in self._from(position, task):
                 yield part
+        except UNREADABLE as error:
+            logger.info("feed_ended", error=str(error))  # the listener comes back by itself, behind what it has seen
         finally:
             self._listeners -= 1
             if not self._listeners and self._watcher is not None:
@@ -96,11 +111,10 @@ class Feed:
                 yield b": alive\n\n"
 
     async def _watch(self) -> None:
-        # A store that cannot be read ends the watcher; each listener then finds out by itself, at its next beat.
-        with suppress(asyncio.CancelledError, sqlite3.Error):
-            while True:
+        while True:
+            with suppress(*UNREADABLE):  # a standby that takes over closes its log and opens another
                 now = await ask(self._reader, head())
                 if now != self._head:
                     self._head = now
                     self.nudge()
-                await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(LOOK_S)

@@ -113,6 +113,15 @@ async def test_a_listener_hears_what_is_written_while_it_listens_and_only_its_ta
                     break
 
 
+async def test_a_listener_that_saw_more_than_the_log_holds_is_told_to_begin_anew(url: str) -> None:
+    """After a restore the browser's last position may lie ahead; silence would look like a quiet day."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        await client.post("/tasks", json=NEW, headers=AUTH)
+        async with client.stream("GET", "/events", headers={"Last-Event-ID": "999"}) as live:
+            (first,) = await told(live, 1)
+        assert (first["event"], first["data"]) == ("reset", {"position": 2})
+
+
 async def test_a_server_with_listeners_stops_at_once(service: RealService) -> None:
     async with httpx.AsyncClient() as client:
         async with asyncio.timeout(20), served(service) as (address, server):
