@@ -106,7 +106,7 @@ class Rules:
 
     def ending(self, w: World) -> str:
         """How it stands with a task that is over."""
-        return str(w.task.hold) or "rolled back"
+        return str(w.task.hold) or f"at {w.task.stage}"
 
     def settled(self, w: World) -> bool:
         """Nothing can land any more and every append loses: the rest is noise, unless a person comes."""
@@ -127,13 +127,13 @@ class Rules:
         a, name = w.actors[i], NAMES[i]
         holds = a.mind is not None and (a.mind.run.epoch or a.mind.run.locked)
         if w.left.crash and (holds or self._names(w, i)):  # else a crash changes nothing
-            yield f"{name} crashes {self._where(a)}", True, kill(spend(w, "crash"), i)
+            yield f"{name} crashes {self._where(w, a)}", True, kill(spend(w, "crash"), i)
         if a.frozen:
             return
         if a.mind is not None:
             if w.left.freeze and i == 0:
                 yield (
-                    f"{name} freezes {self._where(a)}",
+                    f"{name} freezes {self._where(w, a)}",
                     True,
                     self._put(spend(w, "freeze"), i, a._replace(frozen=True)),
                 )
@@ -146,10 +146,15 @@ class Rules:
         """Whether the journal calls this process the owner."""
         return w.task.owner == f"{NAMES[i]}{w.actors[i].life}"
 
-    def _where(self, a: Actor) -> str:
+    def _where(self, w: World, a: Actor) -> str:
+        """The name of a crash point."""
         if a.mind is None:
             return "idle"
-        return f"{'inside' if a.sent else 'before'} {describe(a.mind.action)}"
+        action = a.mind.action
+        if not a.sent or not isinstance(action, Apply):
+            return f"before {describe(action)}"
+        there = w.sides[self._place[action.step.name]].landed
+        return f"inside {describe(action)}, {'after' if there else 'before'} the effect"
 
     def _act(self, w: World, i: int, a: Actor, mind: Mind) -> Iterator[Move]:
         name, action = NAMES[i], mind.action
@@ -210,6 +215,8 @@ class Rules:
             return
         for label, misfortune, x in self._append(w, i, a, a.mind, a.mind.action):
             yield f"{word}; {label}", fault or misfortune, x
+        if w.left.crash:  # no new world, but a crash point of its own
+            yield f"{NAMES[i]} crashes {self._where(w, a)}", True, kill(spend(w, "crash"), i)
 
     def _take_lock(self, w: World, i: int, a: Actor, mind: Mind) -> Iterator[Move]:
         name = NAMES[i]

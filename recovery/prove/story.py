@@ -1,0 +1,187 @@
+"""
+`journal prove`: what the explorer says about somebody's pipeline (issue "Proof").
+
+Each edge is searched alone, then the whole, with more and more misfortunes until the budget is spent; so the first
+schedule that fails is one with few of them, and a short one. What is too long to search is walked at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from journal.plan import EdgePlan, intern_plan
+from journal.words import Guard
+from recovery.prove.explorer import Explored, explore
+from recovery.prove.replay import Schedule, replay
+from recovery.prove.walks import ROUGH, walk
+from recovery.prove.world import Bounds, Config
+
+LEVELS: tuple[tuple[str, Bounds], ...] = (
+    ("no misfortune", Bounds()),
+    ("one crash", Bounds(crash=1)),
+    ("one crash, one bad probe", Bounds(crash=1, bad_probe=1)),
+    ("two crashes", Bounds(crash=2)),
+    ("two crashes, one false suspicion", Bounds(crash=2, suspicion=1)),
+    ("two crashes, one false suspicion, one bad probe", Bounds(crash=2, suspicion=1, bad_probe=1)),
+)
+"""Every level also holds lost and late replies, requests that outlive their sender, and hands beside the journal's."""
+
+ASSUMPTIONS: Mapping[str, str] = {
+    "lock-holds": "the task's lock excludes: one machine, one kernel (M1)",
+    "commits-survive": "a commit survives a power cut: synchronous=FULL on an honest disk (S1)",
+    "fresh-probes": "a probe that says absent was authoritative and fresh (V2)",
+}
+"""What safety rests on. Leave one out of `assume` to see which steps need it."""
+
+MOVES_A_WALK = 200
+DEFAULT_BUDGET = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found about one edge, or about all in a row."""
+
+    name: str
+    level: str  # the hardest level that was searched to its end; "" = not even the first
+    states: int  # of that level
+    moves: int
+    spent: int  # states of all levels together
+    seconds: float
+    endings: Mapping[str, int] = field(default_factory=dict)
+    matrix: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Crash point -> ending -> in how many worlds right after that crash it can still be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that leads where no task may be."""
+
+    where: str
+    why: str
+    story: tuple[str, ...]
+    schedule: Schedule  # `.to_text()` is the replay file
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer of `prove`."""
+
+    edges: tuple[Searched, ...]
+    whole: Searched | None  # None: one edge only, or something failed before
+    walks: int
+    walked: int  # moves of all walks
+    seed: int
+    assumed: tuple[str, ...]
+    failure: Failure | None
+
+    @property
+    def states(self) -> int:
+        return sum(s.spent for s in (*self.edges, *((self.whole,) if self.whole else ())))
+
+    @property
+    def proved(self) -> bool:
+        """Nothing failed, and each edge was searched to the end with at least one crash."""
+        crash = {name for name, bounds in LEVELS if bounds.crash}
+        return self.failure is None and all(e.level in crash for e in self.edges)
+
+
+def prove(
+    edges: Iterable[EdgePlan],
+    *,
+    budget: int = DEFAULT_BUDGET,
+    seed: int = 0,
+    assume: frozenset[str] = frozenset(ASSUMPTIONS),
+) -> Report:
+    """
+    Explore edges, alone and in a row, and stop at the first schedule that fails.
+
+    Args:
+        edges: The plans of a route, in order; those without steps are passed over.
+        budget: About how many worlds to visit in all; a hundred thousand take some seconds and some 100 MB.
+        seed: For the random walks.
+        assume: Names of `ASSUMPTIONS` that hold.
+    """
+    plans = tuple(small(p) for p in edges if p.steps)
+    share = max(1, budget // (len(plans) + (2 if len(plans) > 1 else 1)))
+    searched: list[Searched] = []
+    whole: Searched | None = None
+    for plan in plans:
+        found, failure = _deepen(f"{plan.source} -> {plan.target}", (plan,), share, assume)
+        searched.append(found)
+        if failure:
+            return Report(tuple(searched), None, 0, 0, seed, tuple(sorted(assume)), failure)
+    if len(plans) > 1:
+        whole, failure = _deepen("the whole pipeline", plans, share, assume)
+        if failure:
+            return Report(tuple(searched), whole, 0, 0, seed, tuple(sorted(assume)), failure)
+    return _walked(plans, tuple(searched), whole, share, seed, assume)
+
+
+def small(plan: EdgePlan) -> EdgePlan:
+    """The same edge with limits that a search can exhaust: what it does at a limit does not depend on its size."""
+    steps = tuple(
+        replace(s, attempts=min(s.attempts, 2), waits=min(s.waits, 1), looks=min(s.looks, 2)) for s in plan.steps
+    )
+    return intern_plan(replace(plan, steps=steps))
+
+
+def _config(plans: tuple[EdgePlan, ...], bounds: Bounds, assume: frozenset[str], actors: int = 2) -> Config:
+    fresh, full = "fresh-probes" in assume, "commits-survive" in assume
+    bounds = bounds._replace(lag=0 if fresh else 2, power_cut=max(bounds.power_cut, 0 if full else 1))
+    if "lock-holds" not in assume:
+        bounds = bounds._replace(suspicion=max(1, bounds.suspicion))
+    return Config(_joined(plans), bounds, actors, reduced=True, full_sync=full, lock_holds="lock-holds" in assume)
+
+
+def _joined(plans: tuple[EdgePlan, ...]) -> tuple[EdgePlan, ...]:
+    """Edges that follow upon each other although stages without steps were passed over."""
+    joined = [replace(p, target=q.source, final=False) if p.target != q.source else p for p, q in pairwise(plans)]
+    return tuple(map(intern_plan, (*joined, plans[-1])))
+
+
+def _deepen(
+    name: str, plans: tuple[EdgePlan, ...], share: int, assume: frozenset[str]
+) -> tuple[Searched, Failure | None]:
+    best, level, spent, seconds = None, "", 0, 0.0
+    for title, bounds in LEVELS:
+        cfg = _config(plans, bounds, assume)
+        found = explore(cfg, limit=share - spent, matrix=True)
+        spent, seconds = spent + found.states, seconds + found.seconds
+        if not found.safe:
+            failed = Searched(name, title, found.states, found.moves, spent, seconds, found.endings)
+            return failed, _failure(name, found, cfg)
+        if not found.complete:
+            break
+        best, level = found, title
+    if best is None:
+        return Searched(name, "", 0, 0, spent, seconds), None
+    return Searched(name, level, best.states, best.moves, spent, seconds, best.endings, best.crashes), None
+
+
+def _failure(name: str, found: Explored, cfg: Config) -> Failure:
+    schedule = Schedule(cfg, found.trace)
+    return Failure(name, found.violation or "stuck: no end can be reached any more", replay(schedule).story, schedule)
+
+
+def _walked(
+    plans: tuple[EdgePlan, ...],
+    searched: tuple[Searched, ...],
+    whole: Searched | None,
+    share: int,
+    seed: int,
+    assume: frozenset[str],
+) -> Report:
+    if not plans:
+        return Report(searched, whole, 0, 0, seed, tuple(sorted(assume)), None)
+    blind = any(s.guard is Guard.BLIND for p in plans for s in p.steps)
+    # A blind step's own claim counts, because nothing else can; so there an early claim is believed.
+    bounds = ROUGH._replace(early_claim=0) if blind else ROUGH
+    cfg = _config(plans, bounds, assume, actors=3)
+    found = walk(cfg, walks=max(1, share // MOVES_A_WALK), seed=seed)
+    failure = None
+    if found.violation:
+        schedule = Schedule(cfg, found.trace)
+        failure = Failure("a random walk", found.violation, replay(schedule).story, schedule)
+    return Report(searched, whole, found.walks, found.moves, seed, tuple(sorted(assume)), failure)
