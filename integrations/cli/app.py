@@ -152,9 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line; every ending is an exit code, and no error is a traceback."""
     from integrations.cli.exits import BROKEN, of_error
     from integrations.cli.output import complain
-    from integrations.telemetry.logs import configure_logs
 
-    configure_logs("warning")
     debug = os.environ.get("JOURNAL_DEBUG") == "1"
     try:
         build()(args=argv, prog_name="journal")

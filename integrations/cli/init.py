@@ -24,6 +24,7 @@ def init(ctx: typer.Context, folder: Annotated[Path, typer.Argument(help="Where;
 
     from integrations.cli.output import Output
     from integrations.settings import DEFAULT_FILE, load
+    from integrations.telemetry.logs import configure_logs
     from integrations.wiring import build, open_journal
     from journal.errors import InvalidInputError, StoreUnavailableError
 
@@ -40,6 +41,7 @@ def init(ctx: typer.Context, folder: Annotated[Path, typer.Argument(help="Where;
     except OSError as error:
         raise StoreUnavailableError(path=str(file), why=f"cannot be written: {error.strerror}") from error
     settings = load(file, db=options.db)
+    configure_logs("warning", secrets=settings.secrets)
 
     async def create() -> tuple[str, str]:
         async with open_journal(settings, build(settings)) as journal:

@@ -30,6 +30,7 @@ def recover(
 
     from integrations.cli.exits import USAGE
     from integrations.cli.output import Output, complain
+    from integrations.telemetry.logs import configure_logs
     from journal.errors import StoreUnavailableError
 
     options = given(ctx)
@@ -37,6 +38,7 @@ def recover(
         complain("--plan and --apply exclude each other")
         raise typer.Exit(USAGE)
     out, settings = Output(options), options.settings()
+    configure_logs("warning", secrets=settings.secrets)
     if not settings.db.exists():
         raise StoreUnavailableError(
             path=str(settings.db), why="no such file", remedy="`journal init` creates a journal"

@@ -103,10 +103,12 @@ def write(options: Given, here: Callable[[Journal], Awaitable[Any]], there: Requ
     import asyncio
 
     from integrations.cli.remote import Remote
+    from integrations.telemetry.logs import configure_logs
     from integrations.wiring import build, open_journal, running_version
     from journal.errors import NotWriterError, StoreUnavailableError
 
     settings = options.settings()
+    configure_logs("warning", secrets=settings.secrets)
     remote = Remote(settings.db)
     if not settings.db.exists():
         raise StoreUnavailableError(
