@@ -1,0 +1,61 @@
+"""A duty that fails rests and begins anew, alone (TR-9)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from integrations.duties import REST_S, keep
+from tests.builders import StandingClock
+
+
+@pytest.mark.proves("TR-9", "R45")
+async def test_a_failing_duty_rests_longer_each_time_and_ends_when_it_ends_by_itself() -> None:
+    clock, begun = StandingClock(), 0
+
+    async def fails() -> None:
+        nonlocal begun
+        begun += 1
+        if begun <= 12:
+            raise RuntimeError("again")
+
+    await keep("fails", fails, clock)
+    assert begun == 13
+    assert clock.slept[:4] == [REST_S[0] * 2**n for n in range(4)]
+    assert clock.slept[-1] == REST_S[1]
+
+
+@pytest.mark.proves("TR-9")
+async def test_one_duty_that_keeps_failing_stops_no_other() -> None:
+    clock, done = StandingClock(), asyncio.Event()
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise OSError("no such device")
+
+    async def works() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        done.set()
+
+    failing = asyncio.create_task(keep("fails", fails, clock))
+    await keep("works", works, clock)
+    assert done.is_set()
+    assert not failing.done()
+    failing.cancel()
+    await asyncio.gather(failing, return_exceptions=True)
+
+
+async def test_a_steady_duty_begins_with_the_first_rest_again() -> None:
+    clock, begun = StandingClock(), 0
+
+    async def holds_then_fails() -> None:
+        nonlocal begun
+        begun += 1
+        if begun <= 3:
+            clock.us += 301_000_000
+            raise RuntimeError("once an hour")
+
+    await keep("steady", holds_then_fails, clock)
+    assert clock.slept == [REST_S[0]] * 3
