@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from journal.ports import Call, Subject
 from journal.results import Advanced
 from journal.words import Kind, Opening
 from recovery.outside import Status
+from tests.builders import StandingClock
 from tests.doubles.plane import BOT, IDENTIFIER, KEY, PERSON, PROJECT, SECRET, WORKSPACE, Plane, made_up, signed
 from tests.doubles.serving import served
 from tests.widgets import FreeTerm
@@ -42,29 +43,11 @@ CONFIG = PlaneConfig(
 
 
 @dataclass
-class Leaping:
-    """A clock whose sleeps take no time and are written down."""
-
-    now_s: float = 1000.0
-    slept: list[float] = field(default_factory=list)
-
-    def now_us(self) -> int:
-        return int(self.now_s * 1e6)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now_s += seconds
-
-
-@dataclass
 class Desk:
     """The adapters over a served double."""
 
     plane: Plane
-    clock: Leaping
+    clock: StandingClock
     config: PlaneConfig
     token: str = KEY
 
@@ -82,7 +65,7 @@ class Desk:
 async def desk() -> AsyncIterator[Desk]:
     plane = Plane()
     async with served(plane) as url:
-        yield Desk(plane, Leaping(), CONFIG.model_copy(update={"url": url}))
+        yield Desk(plane, StandingClock(), CONFIG.model_copy(update={"url": url}))
 
 
 def status(number: int, stage: str, hold: str = "", epoch: int = 1, reason: str = "") -> Status:
@@ -355,7 +338,7 @@ async def test_no_minute_sees_more_calls_than_the_key_may_make(desk: Desk) -> No
     made: list[float] = []
     for _ in range(13):
         await slow.client.get(f"work-items/{made_up('item 7')}/")
-        made.append(desk.clock.now_s)
+        made.append(desk.clock.monotonic_s())
     assert all(later - earlier >= 60 for earlier, later in zip(made, made[5:], strict=False))
 
 
@@ -374,7 +357,7 @@ async def test_429_is_answered_by_resting_as_long_as_it_says_and_then_by_giving_
 
 
 async def test_a_budget_that_is_used_up_is_rested_for_before_it_is_exceeded(desk: Desk) -> None:
-    desk.plane.headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(desk.clock.now_s) + 60)}
+    desk.plane.headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(desk.clock.monotonic_s()) + 60)}
     desk.plane.add(7)
     await desk.client.get("states/")
     await desk.client.get("states/")
