@@ -127,6 +127,8 @@ async def test_checks_are_open_only_when_every_one_of_this_head_is_green(forge: 
     assert (await checks(forge)).opening is Opening.CLOSED
     forge.gitea.add_status(head, "ci/tests", "success")
     assert (await checks(forge)).opening is Opening.OPEN
+    forge.gitea.add_status(head, "transition-journal/WID-1", "failure")
+    assert (await checks(forge)).opening is Opening.OPEN  # ours: waiting for ourselves would never end
     assert (await checks(forge, "ci/tests", "ci/lint")).opening is Opening.CLOSED
     forge.gitea.add_status(head, "ci/lint", "failure")
     red = await checks(forge)
