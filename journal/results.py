@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from journal.stream import Stream
-
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
@@ -99,7 +97,8 @@ class Done:
 
     task: str
     what: str  # in a person's words
-    stream: Stream  # after it
+    stage: str  # where the task is after it
+    version: int
 
 
 Result = Advanced | Deferred | Waiting | LostRace | Parked | RolledBack | Refused | Unavailable

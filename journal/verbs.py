@@ -78,11 +78,14 @@ async def cancel(tools: Tools, task: str, actor: str, reason: str) -> Done | Ref
         return (asked,) if in_doubt else (asked, _draft(s, actor, Canceled(why)))
 
     done = await _write(tools, task, "canceled", decide)
-    if isinstance(done, Done) and not done.stream.state.ended:
-        step = done.stream.state.current
+    if isinstance(done, Refused):
+        return done
+    after = await tools.log.read(task)
+    if not after.state.ended:
+        step = after.state.current
         name = step.name if step else "the attempt"
         return replace(done, what=f"cancel requested; too late for {name}, settling")
-    if isinstance(done, Done) and (run := tools.running.get(task)):
+    if run := tools.running.get(task):
         run.end("canceled")  # it waits for something: it may leave at once, its next append would lose anyway
     return done
 
@@ -142,7 +145,7 @@ async def change_head(
         )
         if not isinstance(answer, Appended):
             return LostRace(task, ports.stream.state.stage, ports.stream.state.epoch, "the task moved on meanwhile")
-        return Done(task, f"head changed to {head[:12]}, back to {stage}", ports.stream)
+        return _done(ports.stream, f"head changed to {head[:12]}, back to {stage}")
     finally:
         ports.drop_lock()
 
@@ -172,6 +175,10 @@ def _head_unit(owner: Owner, state: TaskState, actor: str, plan: EdgePlan, head:
     )
 
 
+def _done(s: Stream, what: str) -> Done:
+    return Done(s.task, what, s.state.stage, s.version)
+
+
 def _unless_ended(s: Stream, actor: str, body: Body) -> tuple[Draft, ...] | Refused:
     if s.state.ended:
         return Refused(s.task, f"the task is {s.state.hold} already", s.state.stage)
@@ -196,5 +203,5 @@ async def _write(tools: Tools, task: str, what: str, decide: Decide) -> Done | R
         except InadmissibleError as error:
             return Refused(task, str(error), stream.state.stage)
         if isinstance(answer, Written):
-            return Done(task, what, answer.stream)
+            return _done(answer.stream, what)
     return Refused(task, f"the task kept moving through {TRIES} tries; try again", "")
