@@ -23,13 +23,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from integrations.actors import Actors
+from integrations.alerts.outbox import Outbox
 from integrations.deploy.launch import ensure_deployer
 from integrations.duties import keep
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.settings import Settings
 from integrations.watchdog import Heartbeat, StandbyWatch, notify
-from integrations.wiring import Parts, build, open_journal, running_version
+from integrations.wiring import Parts, build, open_journal, running_version, sinks
 from integrations.worker import Dispatcher
 from journal import Journal
 from journal.advance import Wrap
@@ -57,6 +58,7 @@ class Service:
 
     def __init__(self, settings: Settings, parts: Parts, version: str, wrap: Wrap | None) -> None:
         self.settings, self.version, self._parts, self._wrap = settings, version, parts, wrap
+        self._sinks = sinks(settings)
         self.instance = SystemIds().instance()
         self.clock: Clock = SystemClock()
         self.started_us = self.clock.now_us()
@@ -175,6 +177,8 @@ class Service:
         logger.info("ready", address=self.address, version=self.version, recovered=summary(plan.forecasts))
         async with asyncio.TaskGroup() as duties:
             own = {"dispatcher": dispatcher.serve, "deploys": self._keep_deploying}
+            for name, sink in self._sinks.items():
+                own[name] = Outbox(name, journal.log, sink, self.clock).serve
             for name, duty in {**own, **actors.duties()}.items():
                 duties.create_task(keep(name, duty, self.clock), name=name)
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from integrations.alerts.config import AlertsConfig
 from integrations.plane.config import PlaneConfig
 from journal.errors import InvalidInputError, PipelineError
 
@@ -121,6 +122,7 @@ class IntegrationsSection(_Section):
     git: GitSection = GitSection()
     gitea: GiteaSection = GiteaSection()
     plane: PlaneConfig = PlaneConfig()
+    alerts: AlertsConfig = AlertsConfig()
     deploy: DeploySection = DeploySection()
 
 
@@ -192,6 +194,8 @@ class Environment(BaseSettings):
     plane_token_file: Path | None = None
     plane_webhook_secret: str = Field(default="", repr=False)
     plane_webhook_secret_file: Path | None = None
+    telegram_token: str = Field(default="", repr=False)
+    telegram_token_file: Path | None = None
 
 
 class Settings(BaseModel):
@@ -244,10 +248,17 @@ class Settings(BaseModel):
         return _secret("ORCH_PLANE_WEBHOOK_SECRET_FILE", env.plane_webhook_secret, env.plane_webhook_secret_file)
 
     @property
+    def telegram_token(self) -> str:
+        """The bot that alerts are sent by; "" = none."""
+        return _secret(
+            "ORCH_TELEGRAM_TOKEN_FILE", self.environment.telegram_token, self.environment.telegram_token_file
+        )
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be stored or logged."""
         forge, tracker = (self.gitea_token, self.gitea_webhook_secret), (self.plane_token, self.plane_webhook_secret)
-        return tuple(s for s in (self.operator_token, *forge, *tracker) if s)
+        return tuple(s for s in (self.operator_token, *forge, *tracker, self.telegram_token) if s)
 
     def path(self, path: Path) -> Path:
         """A path of the file as an absolute one."""

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from integrations.alerts.lessons import Lessons
+from integrations.alerts.outbox import Sink
+from integrations.alerts.telegram import Telegram
 from integrations.command import CommandConfig, CommandStep
 from integrations.coverage.gate import CoverageGate, CoverageGateConfig
 from integrations.coverage.ratchet import Ratchet, RatchetConfig
@@ -181,6 +184,26 @@ def open_journal(
         wrap=wrap,
         writer_lock=writer_lock,
     )
+
+
+def sinks(settings: Settings) -> dict[str, Sink]:
+    """
+    Make what tells people of the log, by the name of its duty and cursor.
+
+    Raises:
+        InvalidInputError: A chat without a bot's token.
+    """
+    config, token = settings.values.integrations.alerts, settings.telegram_token
+    made: dict[str, Sink] = {}
+    if config.telegram_chat:
+        if not token:
+            where = f"{settings.file}: integrations.alerts.telegram_chat"
+            why = "needs a bot's token: set ORCH_TELEGRAM_TOKEN or ORCH_TELEGRAM_TOKEN_FILE"
+            raise InvalidInputError(what=where, why=why)
+        made["alerts"] = Telegram(config, token)
+    if config.lessons_db:
+        made["lessons"] = Lessons(config, settings.path(config.lessons_db))
+    return made
 
 
 def running_version(settings: Settings) -> str:
