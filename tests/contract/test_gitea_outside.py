@@ -98,6 +98,25 @@ async def test_a_merge_that_landed_unseen_is_found_by_any_hook_and_by_none(tmp_p
         assert len(o.forge.gitea.merge_calls()) == o.forge.merges() == 1
 
 
+@pytest.mark.proves("R70", "V2")
+async def test_a_hook_that_is_earlier_than_its_merge_is_believed_by_nobody(tmp_path: Path) -> None:
+    """It says merged while the call is still at work; the owner is deferred to, and git says what is the case."""
+    async with office(tmp_path) as o:
+        await o.open()
+        gitea = o.forge.gitea
+        gitea.faults.hold = asyncio.Event()
+        run = asyncio.create_task(o.d.submit(TASK, "worker", ""))
+        await gitea.reached.wait()
+        gitea._hook(
+            "pull_request", gitea._pull_event(41, "closed") | {"pull_request": gitea.pull_json(41) | {"merged": True}}
+        )
+        await o.deliver("pull_request")
+        assert await o.d.stage(TASK) == "ship" and not await o.d.events(TASK, Kind.APPLIED)
+        gitea.faults.hold.set()
+        await run
+        assert await o.d.stage(TASK) == "done" and len(gitea.merge_calls()) == o.forge.merges() == 1
+
+
 @pytest.mark.proves("R08", "R25")
 @pytest.mark.parametrize("by", ["hook", "poll"])
 async def test_a_push_after_the_review_is_a_new_generation(tmp_path: Path, by: str) -> None:
