@@ -167,7 +167,9 @@ async def advance(
         if wait:
             # Only looked at: whoever asked may go away, the run goes on.
             await asyncio.wait({run}, timeout=wait)
-        if run.done() and not run.cancelled():
+        if run.cancelled():
+            raise Problem(503, "stopping", "the service is stopping; what was begun is settled at its next start")
+        if run.done():
             return from_result(run.result())
         return json_response({"task": task, "state": "running"}, 202, {"Location": f"/tasks/{task}"})
 

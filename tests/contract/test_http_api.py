@@ -414,6 +414,29 @@ async def test_twins_that_arrive_together_are_one_run(client: httpx.AsyncClient,
     assert len(service.runs) == 1
 
 
+async def test_a_wait_that_is_over_leaves_the_run_alone(client: httpx.AsyncClient, service: RealService) -> None:
+    await opened(client, "T-1")
+    service.step.gate.clear()
+    answer = await client.post("/tasks/T-1/advance?wait=0.05", headers=AUTH)
+    assert (answer.status_code, answer.json()["state"]) == (202, "running")
+    await service.step.entered.wait()
+    service.step.gate.set()
+    await service.runs[0]
+    assert (await client.get("/tasks/T-1")).json()["stage"] == "deploy"
+
+
+async def test_a_run_that_the_stopping_service_cancels_is_not_called_running(
+    client: httpx.AsyncClient, service: RealService
+) -> None:
+    await opened(client, "T-1")
+    service.step.gate.clear()
+    asking = asyncio.create_task(client.post("/tasks/T-1/advance?wait=60", headers=AUTH))
+    await service.step.entered.wait()
+    service.runs[0].cancel()
+    is_problem(await asking, 503, "stopping")
+    assert (await client.get("/tasks/T-1")).json()["in_doubt"] is True
+
+
 # -- standby and storage ----------------------------------------------------------------------------------------------
 
 

@@ -176,6 +176,9 @@ def test_every_open_task_without_a_hold_is_due_now_or_at_its_look(history: Histo
     assert [d.stage_position for d in late] == sorted(d.stage_position for d in late)
     for due in early:
         assert due.look_us <= now
+    for due in late:
+        assert due.task in {d.task for d in answer(db, due_tasks(due.look_us, 10))}
+        assert not due.look_us or due.task not in {d.task for d in answer(db, due_tasks(due.look_us - 1, 10))}
     waiting = [d.look_us for d in late if d.look_us > now]
     assert answer(db, next_look(now)) == (min(waiting) if waiting else 0)
     for due in late:
