@@ -167,10 +167,14 @@ async def test_checks_and_approvals_of_an_older_head_open_nothing(forge: Forge) 
     forge.gitea.add_status(head, "ci/tests", "success")
     forge.gitea.add_review("ann", "APPROVED", head)
     newer = push(forge)
-    for answer in (await checks(forge), await approved(forge)):
-        assert answer.opening is Opening.CLOSED and newer[:12] in answer.reason
     moved = replace(forge.call(), subject=replace(forge.call().subject, head=newer))
     assert (await approved(forge, moved)).opening is Opening.CLOSED
+    # Nor do those of the newer head open anything for a task that is still about the older one.
+    forge.gitea.add_status(newer, "ci/tests", "success")
+    forge.gitea.add_review("ann", "APPROVED", newer)
+    assert (await approved(forge, moved)).opening is Opening.OPEN
+    for answer in (await checks(forge), await approved(forge)):
+        assert answer.opening is Opening.CLOSED and dict(answer.seen)["reason"] == "head_moved"
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
