@@ -176,7 +176,7 @@ def _check_steps(p: Pipeline) -> None:
 
 def _check_budget(p: Pipeline) -> None:
     used = [name for e in p.edges for name in e.steps]
-    budgets = {name: p.steps[name].plan.budget_ms // 1000 for name in used}
+    budgets = {name: -(-p.steps[name].plan.budget_ms // 1000) for name in used}  # rounded up
     needed = sum(budgets.values()) + p.reaper_finalize_grace_s
     if p.reaper_max_running_s <= needed:
         terms = " + ".join(f"{name} {budget}" for name, budget in budgets.items())

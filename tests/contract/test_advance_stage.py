@@ -49,6 +49,7 @@ class Bent(FileStep):
 
     probes: list[Fact | Exception] = field(default_factory=list)
     applies: list[Outcome | Exception] = field(default_factory=list)
+    claims: Outcome = Outcome.APPLIED
     loses_reply: bool = False  # the effect happens, the reply does not arrive
     seen: Evidence = ()
 
@@ -64,7 +65,7 @@ class Bent(FileStep):
         reply = await super().apply(call)
         if self.loses_reply:
             raise ConnectionResetError("the reply was lost")
-        return reply
+        return Reply(self.claims, (*reply.seen, *self.seen))
 
 
 def _raise(answer: Answered | Exception) -> Answered:
@@ -327,9 +328,12 @@ async def test_a_blind_step_in_doubt_parks_and_is_never_made_again(tmp_path: Pat
 
 
 @pytest.mark.proves("L6", "TR-9")
-async def test_odd_evidence_of_an_adapter_cannot_keep_an_outcome_from_being_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("claims", [Outcome.APPLIED, Outcome.UNKNOWN])
+async def test_odd_evidence_of_an_adapter_cannot_keep_an_outcome_from_being_written(
+    tmp_path: Path, claims: Outcome
+) -> None:
     odd = (("b", "x" * 200_000), ("c", "caf\udce9"), ("d", 0.5), ("e", ["list"]), ("f", 2**70), ("g", "\0" * 3000))
-    files = Bent(tmp_path, seen=odd)  # type: ignore[arg-type]
+    files = Bent(tmp_path, seen=odd, claims=claims)  # type: ignore[arg-type]
     async with journal_of(tmp_path, pipeline(step("merge_pr")), {"merge_pr": files}) as journal:
         assert isinstance(await advance_stage(journal, "T-1"), Advanced)
         assert await journal.log.events(task="T-1")  # and what was stored is read back

@@ -37,10 +37,31 @@ SECRET = 'pa"ss\\word-1'
 Store = Callable[[Path], Awaitable[EventLog]]
 
 
-async def sqlite_store(folder: Path) -> EventLog:
-    return await SqliteLog.open(
-        folder / "journal.db", write=True, clock=StandingClock(), new_id=lambda: "ab" * 16, redact=Redact([SECRET])
+OPEN: list[EventLog] = []
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_open() -> AsyncIterator[None]:
+    """A test that fails half-way must not leave a thread behind that keeps the whole run from ending."""
+    yield
+    while OPEN:
+        await OPEN.pop().close()
+
+
+async def sqlite_log(folder: Path, *, write: bool = True) -> SqliteLog:
+    log = await SqliteLog.open(
+        folder / "journal.db",
+        write=write,
+        clock=StandingClock(),
+        new_id=lambda: "ab" * 16,
+        redact=Redact([SECRET]),
     )
+    OPEN.append(log)
+    return log
+
+
+async def sqlite_store(folder: Path) -> EventLog:
+    return await sqlite_log(folder)
 
 
 STORES: dict[str, Store] = {"sqlite": sqlite_store}
@@ -360,10 +381,6 @@ async def test_a_stage_move_names_the_outcome_it_rests_on(log: EventLog) -> None
 # -- SQLite only ----------------------------------------------------------------------------------------------------
 
 
-async def sqlite_log(folder: Path, *, write: bool = True) -> SqliteLog:
-    return await SqliteLog.open(folder / "journal.db", write=write, clock=StandingClock(), new_id=lambda: "ab" * 16)
-
-
 @pytest.mark.proves("S7")
 async def test_a_hundred_concurrent_appends_share_a_few_commits(tmp_path: Path) -> None:
     log = await sqlite_log(tmp_path)
@@ -456,6 +473,7 @@ async def test_an_unknown_kind_and_a_newer_shape_are_not_guessed_at(tmp_path: Pa
 async def test_the_order_of_the_log_owes_nothing_to_the_clock(tmp_path: Path) -> None:
     clock = StandingClock()
     log = await SqliteLog.open(tmp_path / "journal.db", write=True, clock=clock, new_id=lambda: "ab" * 16)
+    OPEN.append(log)
     for n, jump in enumerate((0, 86_400_000_000, -172_800_000_000, 5)):
         clock.us += jump
         await log.append(Unit(Stream(f"T-{n}"), (Draft(Opened(*_values()), generation=1, actor="operator"),)))
