@@ -43,23 +43,30 @@ def admit(state: TaskState, drafts: tuple[Draft, ...], *, floor: int = 0) -> Tas
     Raises:
         InadmissibleError: An event breaks a rule; nothing of the unit may be written.
     """
+    states = admit_each(state, drafts, floor=floor)
+    return states[-1] if states else state
+
+
+def admit_each(state: TaskState, drafts: tuple[Draft, ...], *, floor: int = 0) -> list[TaskState]:
+    """Check a unit as `admit` does and return the fold after each of its events, so that nobody folds them again."""
     before: Draft | None = None
-    start = state
+    start, states = state, list[TaskState]()
     for draft in drafts:
         _check(state, draft, before, floor, start)
         state, before = evolve(state, draft), draft
-    return state
+        states.append(state)
+    return states
 
 
-def _require(holds: bool, rule: str, detail: str) -> None:
+def _require(holds: bool, rule: str, detail: str, *parts: object) -> None:
     if not holds:
-        raise InadmissibleError(rule=rule, detail=detail)
+        raise InadmissibleError(rule=rule, detail=detail.format(*parts))
 
 
 def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: TaskState) -> None:
     kind = d.kind
-    _require(kind not in LOG_KINDS, "I3", f"{kind} belongs to the log's own stream")
-    _require(bool(s.stage) or kind is Kind.OPENED, "P0", f"{kind} before opened")
+    _require(kind not in LOG_KINDS, "I3", "{} belongs to the log's own stream", kind)
+    _require(bool(s.stage) or kind is Kind.OPENED, "P0", "{} before opened", kind)
     _check_writer(s, d, floor)
     match d.body:
         case Opened():
@@ -71,16 +78,16 @@ def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: Task
         case Applied():
             _check_applied(s, d, before)
         case Rejected():
-            _require(_is_open(s, d), "I9", f"rejected {d.step}#{d.attempt} without that open intent")
+            _require(_is_open(s, d), "I9", "rejected {}#{} without that open intent", d.step, d.attempt)
         case Observed():
             pass
         case StageMoved():
             _check_moved(s, d.body)
         case Parked():
-            _require(s.hold is Hold.NONE, "I7", f"parked while {s.hold}")
+            _require(s.hold is Hold.NONE, "I7", "parked while {}", s.hold)
         case Released(ending=ending):
             allowed = ending in (Ending.PARKED, Ending.WAITING, Ending.LOST) or not s.open
-            _require(allowed, "I14", f"released({ending}) with an open intent")
+            _require(allowed, "I14", "released({}) with an open intent", ending)
             _require(ending is not Ending.PARKED or s.hold is Hold.PARKED, "I17", "released(parked) without parked")
         case HeadChanged():
             _require(not s.open and not s.landed, "I16", "head_changed with an open intent or after something landed")
@@ -89,7 +96,7 @@ def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: Task
             _require(s.hold is Hold.PARKED and s.current is not None, "V6", "settled needs a parked task and its step")
             _require(s.current is not None and d.step == s.current.name, "V6", "settled names the step at the cursor")
         case Paused() | CancelRequested():
-            _require(not s.ended, "I15", f"{kind} after {s.hold}")
+            _require(not s.ended, "I15", "{} after {}", kind, s.hold)
         case Resumed():
             _require(s.hold in (Hold.PARKED, Hold.PAUSED), "I7", "resumed a task that is neither parked nor paused")
         case Canceled():
@@ -99,30 +106,30 @@ def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: Task
             _require(not s.owner and not s.open, "I16", "reopened while owned or in doubt")
             _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
         case _:  # hazard_found: an auditor's note changes nothing
-            _require(kind is Kind.HAZARD_FOUND, "I3", f"{kind} is not an event of a task")
+            _require(kind is Kind.HAZARD_FOUND, "I3", "{} is not an event of a task", kind)
 
 
 def _check_writer(s: TaskState, d: Draft, floor: int) -> None:
     kind = d.kind
     if kind is Kind.ACQUIRED:
         grows = d.epoch == max(s.epoch, floor) + 1
-        _require(grows, "I4", f"acquired({d.epoch}) after epoch {s.epoch}, floor {floor}")
+        _require(grows, "I4", "acquired({}) after epoch {}, floor {}", d.epoch, s.epoch, floor)
     else:
-        _require(d.epoch == s.epoch, "I5", f"{kind} of epoch {d.epoch} under epoch {s.epoch}")
+        _require(d.epoch == s.epoch, "I5", "{} of epoch {} under epoch {}", kind, d.epoch, s.epoch)
     if kind in OWNED_KINDS:
-        _require(bool(s.owner), "I21", f"{kind} while nobody owns the task")
+        _require(bool(s.owner), "I21", "{} while nobody owns the task", kind)
     if kind in (Kind.OBSERVED, Kind.HAZARD_FOUND):
         return
     if kind not in (Kind.HEAD_CHANGED, Kind.REOPENED, Kind.OPENED):
-        _require(d.generation == s.generation, "I16", f"{kind} of generation {d.generation} under {s.generation}")
+        _require(d.generation == s.generation, "I16", "{} of generation {} under {}", kind, d.generation, s.generation)
     if s.ended:
-        _require(kind is Kind.REOPENED or kind is Kind.RELEASED, "I15", f"{kind} after {s.hold}")
+        _require(kind is Kind.REOPENED or kind is Kind.RELEASED, "I15", "{} after {}", kind, s.hold)
     elif s.hold is Hold.PAUSED:
-        _require(kind in OPERATOR_KINDS, "I7", f"{kind} on a paused task")
+        _require(kind in OPERATOR_KINDS, "I7", "{} on a paused task", kind)
 
 
 def _check_acquired(s: TaskState) -> None:
-    _require(s.hold is Hold.NONE, "I7", f"acquired while {s.hold}")
+    _require(s.hold is Hold.NONE, "I7", "acquired while {}", s.hold)
 
 
 def _is_open(s: TaskState, d: Draft) -> bool:
@@ -132,9 +139,9 @@ def _is_open(s: TaskState, d: Draft) -> bool:
 
 def _check_intended(s: TaskState, d: Draft, before: Draft | None) -> None:
     step = s.current
-    _require(step is not None and step.name == d.step, "I8", f"intended {d.step}, which is not the next unclosed step")
-    _require(s.hold is Hold.NONE, "I17", f"intended while {s.hold}")
-    _require(d.attempt == s.attempts + 1, "I11", f"intended attempt {d.attempt} after {s.attempts}")
+    _require(step is not None and step.name == d.step, "I8", "intended {}, which is not the next unclosed step", d.step)
+    _require(s.hold is Hold.NONE, "I17", "intended while {}", s.hold)
+    _require(d.attempt == s.attempts + 1, "I11", "intended attempt {} after {}", d.attempt, s.attempts)
     _require(step is not None and step.guard is not Guard.AWAITED, "I8", "an awaited step has no intent")
     if s.open:
         _require(
@@ -144,35 +151,40 @@ def _check_intended(s: TaskState, d: Draft, before: Draft | None) -> None:
             and before.step == d.step
             and before.body.guard is not Guard.BLIND,
             "I11",
-            f"a second open intent of {d.step} without an observed absence before it",
+            "a second open intent of {} without an observed absence before it",
+            d.step,
         )
 
 
 def _check_applied(s: TaskState, d: Draft, before: Draft | None) -> None:
     step = s.current
-    _require(step is not None and step.name == d.step, "I10", f"applied {d.step}, which is not the next unclosed step")
+    _require(step is not None and step.name == d.step, "I10", "applied {}, which is not the next unclosed step", d.step)
     body = d.body
     assert isinstance(body, Applied)
     if body.via in ("apply", "probe") and step is not None and step.guard is not Guard.AWAITED:
-        _require(s.attempts > 0 and s.attempts == d.attempt, "I9", f"applied {d.step}#{d.attempt} without its intent")
+        _require(
+            s.attempts > 0 and s.attempts == d.attempt, "I9", "applied {}#{} without its intent", d.step, d.attempt
+        )
     if body.via == "apply":
-        _require(s.open, "I9", f"applied {d.step} by an attempt that is closed")
+        _require(s.open, "I9", "applied {} by an attempt that is closed", d.step)
         return
     seen = before is not None and isinstance(before.body, Observed) and before.step == d.step
-    _require(seen, "I18", f"applied {d.step} via {body.via} without the observation it rests on")
+    _require(seen, "I18", "applied {} via {} without the observation it rests on", d.step, body.via)
 
 
 def _check_moved(s: TaskState, body: StageMoved) -> None:
     plan = s.plan
-    _require(body.from_stage == s.stage, "I12", f"stage_moved from {body.from_stage} while in {s.stage}")
+    _require(body.from_stage == s.stage, "I12", "stage_moved from {} while in {}", body.from_stage, s.stage)
     _require(plan is not None and plan.source == s.stage, "I12", "stage_moved along no acquired edge")
     assert plan is not None
     _require(not s.open, "I13", "stage_moved with an attempt in doubt")
     if body.to_stage == plan.target:
-        _require(s.current is None, "I13", f"stage_moved over an edge whose step {s.current and s.current.name} is open")
+        _require(
+            s.current is None, "I13", "stage_moved over an edge whose step {} is open", s.current and s.current.name
+        )
         _require(body.final == plan.final, "I12", "stage_moved says otherwise about the end of the pipeline")
     else:
         back = bool(plan.on_failure) and body.to_stage == plan.on_failure
-        _require(back, "I12", f"stage_moved to {body.to_stage}, which the edge does not lead to")
+        _require(back, "I12", "stage_moved to {}, which the edge does not lead to", body.to_stage)
         _require(not s.landed, "E8", "rolled back after something irreversible landed")
         _require(not s.loose, "E8", "rolled back while an earlier attempt may still land")

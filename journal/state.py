@@ -13,8 +13,8 @@ from typing import NamedTuple
 from journal.events import (
     Acquired,
     Applied,
-    CancelRequested,
     Canceled,
+    CancelRequested,
     Draft,
     HeadChanged,
     Intended,
@@ -66,33 +66,47 @@ class TaskState(NamedTuple):
     def attempts(self) -> int:
         """Attempts begun for the cursor's step."""
         step = self.current
-        return dict(self.intents).get(step.name, 0) if step else 0
+        return _count(self.intents, step.name) if step else 0
 
     @property
     def tries(self) -> int:
         """Attempts of the cursor's step that count against its limit."""
         step = self.current
-        return self.attempts - dict(self.forgiven).get(step.name, 0) if step else 0
+        return _count(self.intents, step.name) - _count(self.forgiven, step.name) if step else 0
 
     @property
     def begun(self) -> bool:
         """The plan's edge has an intent or a closed effect: from here on only this plan counts."""
         if self.plan is None or self.plan.source != self.stage:
             return False
-        names = {s.name for s in self.plan.steps if s.guard is not Guard.AWAITED}
-        return not names.isdisjoint(self.closed) or any(step in names for step, _ in self.intents)
+        for step in self.plan.steps:
+            if step.guard is not Guard.AWAITED and (step.name in self.closed or _count(self.intents, step.name)):
+                return True
+        return False
 
     @property
     def ended(self) -> bool:
         return self.hold in (Hold.DONE, Hold.CANCELED)
 
 
+def _count(attempts: tuple[tuple[str, int], ...], step: str) -> int:
+    """Attempts of a step; a loop, since there are at most a handful and this is asked before every action."""
+    for name, number in attempts:
+        if name == step:
+            return number
+    return 0
+
+
+def _without(attempts: tuple[tuple[str, int], ...], step: str) -> tuple[tuple[str, int], ...]:
+    return tuple([pair for pair in attempts if pair[0] != step]) if attempts else ()
+
+
 def evolve(s: TaskState, e: Draft) -> TaskState:
     """Take in one event. Total: a stored fact is never refused."""
     match e.body:
         case Intended(guard=guard, lane=lane):
-            intents = (*((n, a) for n, a in s.intents if n != e.step), (e.step, e.attempt))
-            # What fenced and probed re-drive is dead by then: quiesced. An exclusive one may land instead of the new one.
+            intents = (*_without(s.intents, e.step), (e.step, e.attempt))
+            # What fenced and probed re-drive is dead by then: quiesced. An exclusive one may land instead of the new.
             loose = s.loose or (s.open and guard in (Guard.EXCLUSIVE, Guard.REPEATABLE))
             return s._replace(intents=intents, open=True, lane=lane, loose=loose)
         case Applied():
@@ -110,8 +124,7 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s._replace(owner="", looks=looks, fruitless=max(0, fruitless))
         case StageMoved(to_stage=to_stage, final=final):
             hold = Hold.DONE if final else s.hold
-            moved = s._replace(stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0)
-            return moved._replace(forgiven=s.intents)
+            return s._replace(stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0, forgiven=s.intents)
         case Parked():
             return s._replace(hold=Hold.PARKED, lane="")
         case Settled(applied=applied):
@@ -136,20 +149,20 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
 
 
 def _closed(s: TaskState, e: Draft) -> TaskState:
-    step = next((p for p in s.plan.steps if p.name == e.step), None) if s.plan else None
+    irreversible = s.plan is not None and any(p.irreversible for p in s.plan.steps if p.name == e.step)
     return s._replace(
         closed=(*s.closed, e.step),
-        intents=tuple((n, a) for n, a in s.intents if n != e.step),
+        intents=_without(s.intents, e.step),
         open=False,
         loose=False,
-        forgiven=tuple((n, a) for n, a in s.forgiven if n != e.step),
-        landed=s.landed or bool(step and step.irreversible),
+        forgiven=_without(s.forgiven, e.step),
+        landed=s.landed or irreversible,
         fruitless=0,
         looks=0,
     )
 
 
-def fold(events: Iterable[Draft], start: TaskState = TaskState()) -> TaskState:  # noqa: B008  (immutable)
+def fold(events: Iterable[Draft], start: TaskState = TaskState()) -> TaskState:
     """Take in many events."""
     for e in events:
         start = evolve(start, e)

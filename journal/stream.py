@@ -7,27 +7,40 @@ One task's stream, folded: the decision state beside what only adapters, clocks 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
-from journal.events import Acquired, Applied, Event, HeadChanged, Intended, Opened, Owner, Parked, Released, Reopened
+from journal.events import (
+    Acquired,
+    Applied,
+    Event,
+    HeadChanged,
+    Intended,
+    Opened,
+    Owner,
+    Parked,
+    Released,
+    Reopened,
+    Settled,
+    StageMoved,
+)
 from journal.ports import Anchor, Subject
 from journal.state import TaskState, evolve
-from journal.words import Evidence, Kind
+from journal.words import Evidence
 
 _NONE: MappingProxyType[str, Evidence] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A task as its events tell it, up to `version`."""
+class Stream(NamedTuple):
+    """A task as its events tell it, up to `version`. A tuple, since one is made for every event that is written."""
 
     task: str
     version: int = 0
     state: TaskState = TaskState()
     subject: Subject = Subject("", "", "")
     owner: Owner | None = None  # of the running term
-    outcomes: MappingProxyType[str, Evidence] = field(default_factory=lambda: _NONE)  # applied in this generation
+    outcomes: MappingProxyType[str, Evidence] = _NONE  # applied in this generation
     expected: Evidence = ()  # of the last intent
     intent: Anchor | None = None  # the last one
     intents: frozenset[str] = frozenset()  # "position:hash" of every intent, so that a citation can be checked
@@ -36,41 +49,58 @@ class Stream:
     look_us: int = 0  # when the next look is due; 0 = at once
     reason: str = ""  # of the last parking or waiting
 
-    def after(self, event: Event) -> Stream:
-        """Take in the next event."""
+    def after(self, event: Event, state: TaskState | None = None) -> Stream:
+        """Take in the next event; `state` is the fold with it, if the caller has it already."""
         draft, body = event.draft, event.draft.body
-        state = evolve(self.state, draft)
-        new = replace(self, version=event.version, state=state)
+        if state is None:
+            state = evolve(self.state, draft)
         match body:
-            case Opened():
-                subject = Subject(event.task, body.repo, body.branch, body.head, body.base, body.pr)
-                return replace(new, subject=subject, since_us=event.at)
-            case HeadChanged() | Reopened():
-                subject = replace(self.subject, head=body.head or self.subject.head)
-                return replace(new, subject=subject, outcomes=_NONE, since_us=event.at, look_us=0, reason="")
-            case Acquired():
-                # Looks at one question are counted from the first: time that nobody asked in is no waiting.
-                since = self.since_us if self.state.looks else event.at
-                return replace(new, owner=body.owner, basis=event.position, look_us=0, since_us=since)
             case Intended():
                 anchor = Anchor(event.position, event.hash.hex())
                 cited = self.intents | {f"{anchor.position}:{anchor.hash}"}
-                return replace(new, intent=anchor, intents=cited, expected=body.expected, since_us=event.at)
+                return self._replace(
+                    version=event.version, state=state, intent=anchor, intents=cited, expected=body.expected,
+                    since_us=event.at,
+                )  # fmt: skip
             case Applied():
                 outcomes = MappingProxyType({**self.outcomes, draft.step: body.seen})
-                return replace(new, outcomes=outcomes, basis=event.position, since_us=event.at)
+                return self._replace(
+                    version=event.version, state=state, outcomes=outcomes, basis=event.position, since_us=event.at
+                )
+            case Acquired():
+                # Looks at one question are counted from the first: time that nobody asked in is no waiting.
+                since = self.since_us if self.state.looks else event.at
+                return self._replace(
+                    version=event.version,
+                    state=state,
+                    owner=body.owner,
+                    basis=event.position,
+                    look_us=0,
+                    since_us=since,
+                )
+            case _:
+                return self._seldom(event, owned=bool(state.owner))._replace(version=event.version, state=state)
+
+    def _seldom(self, event: Event, *, owned: bool) -> Stream:
+        """What the events change that stand at the edges of a term, version and state apart."""
+        match event.draft.body:
+            case Opened() as body:
+                subject = Subject(event.task, body.repo, body.branch, body.head, body.base, body.pr)
+                return self._replace(subject=subject, since_us=event.at)
+            case HeadChanged() | Reopened() as body:
+                subject = replace(self.subject, head=body.head or self.subject.head)
+                return self._replace(subject=subject, outcomes=_NONE, since_us=event.at, look_us=0, reason="")
             case Parked(reason=reason):
-                return replace(new, reason=reason)
+                return self._replace(reason=reason)
             case Released(look_ms=look_ms, reason=reason):
                 look_us = event.at + look_ms * 1000 if look_ms else 0
-                return replace(new, owner=None, look_us=look_us, reason=reason)
+                return self._replace(owner=None, look_us=look_us, reason=reason)
+            case Settled():
+                return self._replace(basis=event.position, since_us=event.at, look_us=0, owner=None)
+            case StageMoved():
+                return self._replace(since_us=event.at, reason="")
             case _:
-                pass
-        if draft.kind is Kind.SETTLED:
-            return replace(new, basis=event.position, since_us=event.at, look_us=0, owner=None)
-        if draft.kind is Kind.STAGE_MOVED:
-            return replace(new, since_us=event.at, reason="")
-        return new if state.owner else replace(new, owner=None)
+                return self if owned else self._replace(owner=None)
 
 
 def fold_stream(task: str, events: Iterable[Event], start: Stream | None = None) -> Stream:

@@ -7,16 +7,17 @@ Works on values only: the writer hands in where the log stands and takes over wh
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from journal.admit import admit
+from journal.admit import admit_each
 from journal.chain import GENESIS
 from journal.errors import InadmissibleError, JournalError, TaskExistsError
 from journal.events import Acquired, Event, Intended, Opened
 from journal.log.rows import Redact, place
 from journal.log.unit import Answer, Moved, Taken, Unit, Written
+from journal.state import TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,13 @@ class Batch:
             return Moved(version)
         try:
             self._check(unit, version)
-            state = admit(stream.state, unit.drafts) if stream.task else stream.state
+            states = admit_each(stream.state, unit.drafts) if stream.task else [stream.state] * len(unit.drafts)
+            state = states[-1]
             if state.lane and state.lane != stream.state.lane:
                 holder = self.lanes.get(state.lane, stream.task)
                 if holder != stream.task:
                     return Taken(holder)
-            placed = self._place(unit)
+            placed = self._place(unit, states)
         except JournalError as error:
             return error
         self._keep(unit, placed)
@@ -123,16 +125,17 @@ class Batch:
             return str(row[0])
         return self._opened.get(task.lower(), "")
 
-    def _place(self, unit: Unit) -> Written:
+    def _place(self, unit: Unit, states: Sequence[TaskState]) -> Written:
         stream, events = unit.stream, []
         position, head = self.position, self.hash
-        for draft in unit.drafts:
+        for draft, state in zip(unit.drafts, states, strict=True):
             position += 1
             event = place(
                 stream.task, draft, position=position, version=stream.version + 1, at=self._at, prev_hash=head,
                 basis=stream.basis, redact=self._redact,
             )  # fmt: skip
-            head, stream = event.hash, stream.after(event)
+            # A draft that was changed on its way in (redacted) is folded as it is stored.
+            head, stream = event.hash, stream.after(event, state if event.draft is draft else None)
             events.append(event)
         return Written(stream, tuple(events))
 
