@@ -37,7 +37,7 @@ class Actors:
         self._dispatcher = dispatcher
         self.inbox = Inbox(journal.log, clock)
         attention = Attention(
-            journal, submit=self._submit, hint=dispatcher.hint, forge=parts.forge, tracker=parts.tracker
+            journal, submit=self._submit, hint=self._hint, forge=parts.forge, tracker=parts.tracker
         )
         self.worker = JobWorker(journal, jobs, parts.jobs, slots=serve.jobs, advance=self._advance)
         self._handler = HintHandler(journal, self.inbox, attention)
@@ -72,6 +72,10 @@ class Actors:
         self._handler.on_events(events)
         for publisher in self._publishers.values():
             publisher.on_events(events)
+
+    def _hint(self, task: str) -> None:
+        self._dispatcher.hint(task)
+        self._reconciler.hint(task)
 
     async def _submit(self, task: str, actor: str, expect: str) -> Result:
         return await self._dispatcher.submit(task, actor=actor, expect=expect)

@@ -24,6 +24,10 @@ from recovery.runs import Submit
 logger = structlog.get_logger(__name__)
 
 
+POLLING = "reconciler"
+"""The actor that looks without having been told anything: it wakes nobody."""
+
+
 class Looked(StrEnum):
     """What came of a look."""
 
@@ -80,7 +84,7 @@ class Attention:
         looked = await self._forge_says(stream, actor)
         if looked is Looked.NOTHING:
             looked = await self._tracker_says(stream, actor)
-        if looked is Looked.NOTHING:
+        if looked is Looked.NOTHING and actor != POLLING:
             self._hint(task)  # it may wait for just what has changed
         return looked
 

@@ -64,7 +64,7 @@ class Auditor:
     async def serve(self) -> None:
         """Look until cancelled."""
         while True:
-            await self.round(audit=self._rounds % AUDIT_EVERY == 0)
+            await self.round(audit=self._rounds % AUDIT_EVERY == 1)  # not in the rush of a start
             self._rounds += 1
             await self._journal.clock.sleep(ROUND_S)
 

@@ -112,11 +112,6 @@ class Inbox:
             Side("DELETE FROM journal_inbox WHERE handled_us > 0 AND handled_us < ?", (limit,))
         )
 
-    async def last_received_us(self, source: str) -> int:
-        """When a sender was last heard, so that its silence can be seen (R73); 0 = never."""
-        rows = await self._log.query("SELECT max(received_us) FROM journal_inbox WHERE source = ?", (source,))
-        return int(rows[0][0] or 0)
-
 
 def _text(hint: Hint) -> str:
     return json.dumps({k: v[:TEXT_LIMIT] if isinstance(v, str) else v for k, v in asdict(hint).items()})

@@ -18,7 +18,7 @@ from journal.ownership import is_held
 from journal.pipeline import Edge
 from projections.base import ask
 from projections.lookup import Place, open_places
-from recovery.attention import Attention
+from recovery.attention import POLLING, Attention, Looked
 from recovery.jobs import Jobs, JobState
 from recovery.runs import Runs, Submit
 
@@ -29,6 +29,9 @@ SCAN_S = 5.0
 
 MISSED_US = 60_000_000
 """How long an `auto` edge may stand untaken before it counts as missed; the dispatcher looks every second."""
+
+REST_S = (5.0, 300.0)
+"""First and longest rest of an edge that was tried and not taken; doubles."""
 
 PAGE = 500
 """Open tasks read at once."""
@@ -43,9 +46,7 @@ AT_ONCE = 2
 class Reconciler:
     """A duty of the service."""
 
-    def __init__(
-        self, journal: Journal, jobs: Jobs, attention: Attention, *, submit: Submit, poll_s: float
-    ) -> None:
+    def __init__(self, journal: Journal, jobs: Jobs, attention: Attention, *, submit: Submit, poll_s: float) -> None:
         """
         Prepare to look.
 
@@ -59,6 +60,11 @@ class Reconciler:
         self._journal, self._jobs, self._attention = journal, jobs, attention
         self.runs, self._poll_s = Runs("reconciler", submit, at_once=AT_ONCE), poll_s
         self._polled_s: float | None = None
+        self._rests: dict[str, tuple[int, float]] = {}  # task -> times in a row, monotonic second of the next try
+
+    def hint(self, task: str) -> None:
+        """Look at a task soon, whatever rest it was given."""
+        self._rests.pop(task, None)
 
     async def serve(self) -> None:
         """Look until cancelled."""
@@ -98,6 +104,7 @@ class Reconciler:
                 self._journal.log.count("deferred", "reconciler", place.task)
                 continue
             if self.runs.start(place.task, "missed edge", expect=place.stage):
+                self._rest(place.task)
                 self._journal.log.count("missed_edge", "reconciler", place.task)
 
     async def _missed(self, places: Sequence[Place]) -> Sequence[tuple[Place, Edge]]:
@@ -105,12 +112,24 @@ class Reconciler:
         free = [p for p in places if not (p.hold or p.owned or p.begun) and p.look_us <= now_us]
         edges = [(p, edge) for p in free if (edge := self._journal.pipeline.edge(p.stage))]
         jobs = await self._jobs.by_entry(p.entered for p, edge in edges if edge.advance == "job")
+        now_s = self._journal.clock.monotonic_s()
         return [
             (p, edge)
             for p, edge in edges
-            if (edge.advance == "auto" and now_us - max(p.entered_us, p.look_us) > MISSED_US)
-            or (edge.advance == "job" and p.entered in jobs and jobs[p.entered].state is JobState.DONE)
+            if self._rests.get(p.task, (0, 0.0))[1] <= now_s
+            and (
+                (edge.advance == "auto" and now_us - max(p.entered_us, p.look_us) > MISSED_US)
+                or (edge.advance == "job" and p.entered in jobs and jobs[p.entered].state is JobState.DONE)
+            )
         ]
+
+    def _rest(self, task: str) -> None:
+        """A gate that stays closed is asked less and less often."""
+        times, _ = self._rests.get(task, (0, 0.0))
+        first, longest = REST_S
+        now_s = self._journal.clock.monotonic_s()
+        self._rests = {t: r for t, r in self._rests.items() if r[1] > now_s - 2 * longest}
+        self._rests[task] = (min(times + 1, 20), now_s + min(longest, first * 2**times))
 
     # -- the outside --------------------------------------------------------------------------------------------------
 
@@ -121,8 +140,12 @@ class Reconciler:
         async def one(task: str) -> None:
             async with asked:
                 try:
-                    await self._attention.look(task, "reconciler")
+                    looked = await self._attention.look(task, POLLING)
                 except (JournalError, OSError):
                     logger.warning("poll_failed", task=task, exc_info=True)
+                    return
+            if looked in (Looked.NEW_HEAD, Looked.ADVANCED):
+                # No webhook had told of it: a stream that fell silent shows in this count (R73).
+                self._journal.log.count("found_by_polling", "reconciler", task)
 
         await asyncio.gather(*(one(task) for task in tasks))

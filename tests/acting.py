@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from journal.journal import Journal, NewTask
 from journal.log.unit import Side
 from journal.pipeline import Advance, Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
-from journal.ports import Clock, StepAdapter, Traits
+from journal.ports import Clock, Gate, StepAdapter, Traits
 from journal.results import Result
 from journal.words import Guard, Kind
 from projections import all_views
@@ -94,6 +94,7 @@ async def desk(
     *,
     clock: Clock | None = None,
     step: Callable[[Path], StepAdapter] | None = None,
+    gates: Mapping[str, Gate] | None = None,
 ) -> AsyncIterator[Desk]:
     """Open a journal in a folder; what it writes outside lies in `folder/world`."""
     world = folder / "world"
@@ -101,7 +102,12 @@ async def desk(
     effect = step(world) if step else FileStep(world, Traits(Guard.EXCLUSIVE))
     chosen = pipeline or three_stages()
     async with Journal.open(
-        folder / "j.db", pipeline=chosen, steps={"merge_pr": effect}, projections=all_views(), clock=clock
+        folder / "j.db",
+        pipeline=chosen,
+        steps={"merge_pr": effect},
+        gates=gates or {},
+        projections=all_views(),
+        clock=clock,
     ) as journal:
         yield Desk(journal, Jobs(journal.log, journal.clock), world, effect)
 

@@ -13,9 +13,10 @@ import pytest
 from integrations.git.heads import GitHeads
 from journal.errors import StoreUnavailableError
 from journal.journal import Journal
-from journal.ports import Subject
+from journal.pipeline import Edge, Pipeline
+from journal.ports import Answer, Call, Gate, Subject
 from journal.results import Done
-from journal.words import Kind
+from journal.words import Kind, Opening
 from recovery.attention import Attention, Looked
 from recovery.hints import MAX_TRIES, HintHandler
 from recovery.inbox import Inbox
@@ -134,7 +135,36 @@ async def test_an_auto_edge_counts_as_missed_only_after_a_minute_and_only_if_it_
         assert len(d.step.calls("T-1/1/merge_pr")) == 1
 
 
-@pytest.mark.proves("FR-5", "N5")
+@pytest.mark.proves("R45", "E12")
+async def test_a_gate_that_stays_closed_is_asked_less_and_less_and_at_once_after_a_notice(tmp_path: Path) -> None:
+    @dataclass
+    class Closed(Gate):
+        asked: int = 0
+
+        async def ask(self, call: Call) -> Answer:
+            self.asked += 1
+            return Answer(Opening.CLOSED, reason="checks are red")
+
+    clock, gate = StandingClock(), Closed()
+    edges = (Edge("work", "done", gates=("green",), advance="job"),)
+    pipeline = Pipeline(("work", "done"), edges, {}, frozenset({"green"}))
+    async with desk(tmp_path, pipeline, clock=clock, gates={"green": gate}) as d:
+        await d.open("T-1")
+        await d.jobs.queue("T-1", REPO, "work", 2)
+        (job,) = await d.jobs.claimable(["work"], 1)
+        await d.jobs.end(job, JobState.DONE)
+        o = Office(d)
+        for _ in range(120):  # ten minutes of looks
+            await reconcile(o)
+            clock.us += 5_000_000
+        assert gate.asked < 12
+        before = gate.asked
+        o.reconciler.hint("T-1")
+        await reconcile(o)
+        assert gate.asked == before + 1
+
+
+@pytest.mark.proves("FR-5")
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
 async def test_what_a_person_stopped_stays_stopped(tmp_path: Path, verb: str) -> None:
     async with desk(tmp_path) as d:
