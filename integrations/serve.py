@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -29,7 +29,7 @@ from integrations.duties import keep
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.settings import Settings
-from integrations.watchdog import Heartbeat, StandbyWatch, notify
+from integrations.watchdog import Heartbeat, StandbyWatch, beat_idle, notify
 from integrations.wiring import Parts, build, open_journal, running_version, sinks
 from integrations.worker import Dispatcher
 from journal import Journal
@@ -150,11 +150,13 @@ class Service:
 
     async def _stand_by(self, locks: Locks) -> LockFile:
         """Wait for the writer lock; where it is wished for, end a writer that hangs."""
+        notify("READY=1")
         kills_after_s = self.settings.values.serve.standby_kills_after_s
-        if not kills_after_s:
-            return await _wait_for_writer(locks)
-        watch = StandbyWatch(locks, self.clock, kills_after_s=kills_after_s)
-        async with _beside("standby watch", watch.serve, self.clock):
+        async with AsyncExitStack() as beside:
+            await beside.enter_async_context(_beside("beat", lambda: beat_idle(self.clock), self.clock))
+            if kills_after_s:
+                watch = StandbyWatch(locks, self.clock, kills_after_s=kills_after_s)
+                await beside.enter_async_context(_beside("standby watch", watch.serve, self.clock))
             return await _wait_for_writer(locks)
 
     async def _recover(self, journal: Journal) -> None:
