@@ -282,7 +282,8 @@ async def test_tasks_that_ask_at_once_take_turns_at_one_clone(tmp_path: Path) ->
     async with forge_with(tmp_path, 4) as forge:
         mirrors = forge.mirrors()
         found = await asyncio.gather(*(mirrors.landed(forge.call(n)) for n in (1, 2, 3, 4, 1, 2)))
-    assert {finding.fact for finding in found} == {Fact.ABSENT}
+        assert {finding.fact for finding in found} == {Fact.ABSENT}
+        assert forge.gitea.most_fetches == 1
 
 
 async def test_a_lock_that_a_killed_fetch_left_behind_is_cleared(forge: Forge) -> None:

@@ -78,6 +78,8 @@ class Gitea:
     calls: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path below the repository, body
     answers: list[tuple[str, Answer]] = field(default_factory=list)  # path and answer, to be checked for their shape
     deliveries: list[tuple[dict[str, str], bytes]] = field(default_factory=list)  # headers and body, in sending order
+    fetching: int = 0  # requests for the repository that are answered right now
+    most_fetches: int = 0
     reached: asyncio.Event = field(default_factory=asyncio.Event)  # a merge call has come
     merging: set[asyncio.Task[Any]] = field(default_factory=set)  # what goes on, with or without its caller
 
@@ -154,7 +156,10 @@ class Gitea:
         if not authorized or self.faults.git_down:
             await _respond(send, (503 if authorized else 401, {"message": "no"}))
             return
+        self.fetching += 1
+        self.most_fetches = max(self.most_fetches, self.fetching)
         status, headers, content = await git_backend(self.repository.parent.parent, scope, body)
+        self.fetching -= 1
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
