@@ -124,7 +124,7 @@ async def test_a_listener_that_saw_more_than_the_log_holds_is_told_to_begin_anew
 
 async def test_a_server_with_listeners_stops_at_once(service: RealService) -> None:
     async with httpx.AsyncClient() as client:
-        async with asyncio.timeout(20), served(service) as (address, server):
+        async with asyncio.timeout(10), served(service) as (address, server):  # sooner than a silent feed beats
             live = await client.send(client.build_request("GET", f"{address}/events"), stream=True)
             assert live.status_code == 200
         assert server.should_exit

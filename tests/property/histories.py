@@ -71,8 +71,12 @@ class History:
         self.at += pause_us
         stream = self.streams.get(task, Stream(task))
         units = [unit for unit in _units(stream.state, self.at) if _admissible(stream.state, unit)]
-        if units:
-            self._place(task, units[choice % len(units)])
+        onward = [unit for unit in units if _goes_on(stream.state, unit)]
+        straight = [unit for unit in onward if not _detour(unit)]
+        # Mostly straight on, or hardly any history would come to an end before somebody cancels it.
+        chosen = (units, onward or units, straight or onward or units)[min(choice % 5, 2)]
+        if chosen:
+            self._place(task, chosen[choice // 5 % len(chosen)])
 
     def _place(self, task: str, drafts: tuple[Draft, ...]) -> None:
         for draft in drafts:
@@ -84,6 +88,18 @@ class History:
             )  # fmt: skip
             self.events.append(event)
             self.streams[task] = stream.after(event)
+
+
+ONWARD = (Opened, Acquired, Intended, Applied, Rejected, Released, Resumed, Settled)
+
+
+def _goes_on(state: TaskState, unit: tuple[Draft, ...]) -> bool:
+    return isinstance(unit[-1].body, ONWARD) and not (state.owner and isinstance(unit[0].body, Acquired))
+
+
+def _detour(unit: tuple[Draft, ...]) -> bool:
+    body = unit[-1].body
+    return isinstance(body, Rejected) or (isinstance(body, Released) and body.ending is not Ending.ADVANCED)
 
 
 def _admissible(state: TaskState, unit: tuple[Draft, ...]) -> bool:
