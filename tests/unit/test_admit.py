@@ -33,6 +33,7 @@ from journal.events import (
     Settled,
     StageMoved,
 )
+from journal.plan import StepPlan, intern_plan
 from journal.state import TaskState, fold
 from journal.words import Ending, Fact, Guard
 from tests.builders import acquired, intended, opened, plan
@@ -63,6 +64,10 @@ FINISHED = (*BOTH, *DONE)
 HELD = (*OPEN, PARKED, by_owner(Released(Ending.PARKED)))
 PAUSED = (*FREE, by_owner(Paused("why"), epoch=0))
 CANCELED = (*FREE, by_owner(Canceled("why"), epoch=0))
+
+BACK = intern_plan(replace(EDGE, on_failure="development"))
+ASKS = intern_plan(replace(EDGE, steps=(StepPlan("merged", Guard.AWAITED),)))
+ROLLED_BACK = (by_owner(StageMoved("deploy-staging", "development")),)
 
 FORBIDDEN: dict[str, tuple[tuple[Draft, ...], tuple[Draft, ...], str]] = {
     "anything before opened": (NEW, (ACQUIRED,), "P0"),
@@ -111,6 +116,20 @@ FORBIDDEN: dict[str, tuple[tuple[Draft, ...], tuple[Draft, ...], str]] = {
     "cancel requested after canceled": (CANCELED, (by_owner(CancelRequested("why"), epoch=0),), "I15"),
     "resumed what is not held": (FREE, (by_owner(Resumed("why"), epoch=0),), "I7"),
     "canceled with an attempt in doubt": (OPEN, (by_owner(Canceled("why")),), "I15"),
+    "parked twice": ((*OPEN, PARKED), (PARKED,), "I7"),
+    "an intent while parked": ((*OWNED, PARKED), (INTENT,), "I17"),
+    "an intent of a step that only asks": ((*FREE, acquired(ASKS)), (intended("merged"),), "I8"),
+    "the stage moved along an edge that was left": (
+        (*OWNED, by_owner(HeadChanged("", "review"), generation=2)),
+        (by_owner(StageMoved("review", "deploy", True), generation=2),), "I12",
+    ),
+    "rolled back with an attempt in doubt": ((*FREE, acquired(BACK), INTENT), ROLLED_BACK, "I13"),
+    "rolled back after something landed": ((*FREE, acquired(BACK), INTENT, APPLIED), ROLLED_BACK, "E8"),
+    "rolled back while an earlier attempt may still land": (
+        (*FREE, acquired(BACK), INTENT, ABSENT, intended("merge_pr", 2), by_owner(Rejected(), "merge_pr", 2)),
+        ROLLED_BACK, "E8",
+    ),
+    "reopened two generations on": (FINISHED, (by_owner(Reopened("a", "", "why"), generation=3),), "I16"),
     "reopened while owned": (OWNED, (by_owner(Reopened("a", "", "why"), generation=2),), "I16"),
 }  # fmt: skip
 
@@ -120,6 +139,7 @@ ALLOWED: dict[str, tuple[tuple[Draft, ...], tuple[Draft, ...]]] = {
     "a second attempt after a refusal": ((*OPEN, REJECTED), (intended("merge_pr", 2),)),
     "taking over a term without an end": (OPEN, (acquired(EDGE, 2),)),
     "converging on an observed effect": (OPEN, (PRESENT, by_owner(Applied("probe"), "merge_pr", 1))),
+    "rolling back after a refusal": ((*FREE, acquired(BACK), INTENT, REJECTED), ROLLED_BACK),
     "waiting with an open intent": (OPEN, (by_owner(Released(Ending.WAITING, "r", 5)),)),
     "settling what is parked": (HELD, (by_owner(Settled(False, "e", "r"), "merge_pr", 1),)),
     "taking a settled task": ((*HELD, by_owner(Settled(False, "e", "r"), "merge_pr", 1)), (acquired(EDGE, 2),)),
