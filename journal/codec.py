@@ -11,18 +11,22 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, ValidationError, create_model
+import orjson
 
 from journal import events
 from journal.errors import DamagedError, InvalidInputError
 from journal.events import Body, Owner
 from journal.names import MAX_INTEGER, shown
-from journal.plan import EdgePlan, plan_data, plan_from_data
+from journal.plan import EdgePlan, plan_data, plan_from_data, plan_text
+from journal.quick import reader_of
 from journal.words import Evidence, Kind
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 BODY_LIMIT = 64 * 1024
 """Bytes of a canonical body (L6)."""
@@ -48,13 +52,19 @@ def encode(body: Body) -> str:
             class, a lone surrogate, an integer beyond 64 bits.
     """
     try:
-        text = json.dumps(_data(body), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        size = len(text.encode("utf-8"))
-    except (ValueError, UnicodeEncodeError) as error:
+        # The same bytes as json.dumps with sorted keys and no blanks; a test holds the two against each other.
+        text = orjson.dumps(_data(body, _plan_piece), option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(what=f"body of {body.kind}", why=f"not encodable: {shown(str(error))}") from error
-    if size > BODY_LIMIT:
-        raise InvalidInputError(what=f"body of {body.kind}", why=f"{size} bytes, the limit is {BODY_LIMIT}")
-    return text
+    if len(text) > BODY_LIMIT:
+        raise InvalidInputError(what=f"body of {body.kind}", why=f"{len(text)} bytes, the limit is {BODY_LIMIT}")
+    return text.decode()
+
+
+@lru_cache(maxsize=4096)
+def _plan_piece(plan: EdgePlan) -> orjson.Fragment:
+    """A plan's canonical text, made once: plans are interned and stand in every `acquired`."""
+    return orjson.Fragment(plan_text(plan).encode())
 
 
 def decode(kind: str, schema: int, text: str) -> Body:
@@ -85,6 +95,15 @@ def decode(kind: str, schema: int, text: str) -> Body:
 
 
 def _build(kind: Kind, text: str) -> Body:
+    if (quick := _reader(kind)(text)) is not None:
+        return quick
+    return _strictly(kind, text)
+
+
+def _strictly(kind: Kind, text: str) -> Body:
+    """Odd in some way: pydantic decides, and words what is wrong. Loaded here, since a healthy journal never needs it."""
+    from pydantic import ValidationError
+
     try:
         model = _model(kind).model_validate_json(text)
     except ValidationError as error:
@@ -108,21 +127,33 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
-def _data(body: Body) -> dict[str, Any]:
-    data = {}
-    for field in fields(body):
-        value = getattr(body, field.name)
-        if field.default is MISSING or value != field.default:
-            data[field.name] = _plain(field.name, value)
+def _data(body: Body, plan: Callable[[EdgePlan], Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for name, default in _DEFAULTS[body.kind]:
+        value = getattr(body, name)
+        if default is MISSING or value != default:
+            data[name] = _plain(name, value, plan)
     return data
 
 
-def _plain(name: str, value: Any) -> Any:
+_DEFAULTS = {kind: tuple((field.name, field.default) for field in fields(body)) for kind, body in BODIES.items()}
+
+_EASY = frozenset({str, bool, type(None)})
+"""Types of which every value can be stored, and read back as it was."""
+
+
+def _plain(name: str, value: Any, plan: Callable[[EdgePlan], Any]) -> Any:
+    if type(value) in _EASY:
+        return value
     if name in _EVIDENCE:
-        return {_scalar("name", k): _scalar(k, v) for k, v in value}
+        for key, seen in value:
+            _scalar("name", key)
+            if type(seen) not in _EASY:
+                _scalar(key, seen)
+        return dict(value)
     match value:
         case EdgePlan():
-            return plan_data(value)
+            return plan(value)
         case Owner():
             return {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != f.default}
         case Enum():
@@ -142,8 +173,16 @@ def _scalar(name: str, value: Any) -> Any:
 
 
 @cache
+def _reader(kind: Kind) -> Callable[[str], Body | None]:
+    """The quick way to read a body of this kind; None from it means: ask pydantic."""
+    return reader_of(BODIES[kind], get_type_hints(BODIES[kind], vars(events)))
+
+
+@cache
 def _model(kind: Kind) -> type[BaseModel]:
     """A strict pydantic model of one body; evidence is an object of scalars, a plan is checked by `journal.plan`."""
+    from pydantic import ConfigDict, StrictBool, StrictInt, StrictStr, create_model
+
     hints = get_type_hints(BODIES[kind], vars(events))
     shapes: dict[str, Any] = {}
     for field in fields(BODIES[kind]):
@@ -159,7 +198,7 @@ def _model(kind: Kind) -> type[BaseModel]:
 
 def as_data(body: Body) -> dict[str, Any]:
     """A body as plain data for JSON answers."""
-    return _data(body)
+    return _data(body, plan_data)
 
 
 EMPTY: MappingProxyType[str, Evidence] = MappingProxyType({})

@@ -1,0 +1,122 @@
+"""
+The quick way to read a stored body: exact types, no coercion, and no opinion on anything odd (decision 0012).
+
+It reads what this program wrote. Whatever differs in the least - an unknown field, a number with a fraction, a word
+that the enumeration lacks - gets no answer here, and pydantic, which knows all the rules and can word what is wrong,
+decides. So quick never accepts what strict validation refuses, which a property test holds it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import orjson
+
+from journal.events import Owner
+from journal.plan import EdgePlan, plan_from_text
+from journal.words import Evidence
+
+T = TypeVar("T")
+Read = Callable[[Any], Any]
+"""Turns one JSON value into one field's, or raises `_OddError`."""
+
+
+class _OddError(ValueError):
+    """Not the exact shape that this program writes."""
+
+
+def reader_of(body: type[T], hints: Mapping[str, Any]) -> Callable[[str], T | None]:
+    """A reader of one kind of body from its fields' types; made once for each kind."""
+    reads: dict[str, Read] = {field.name: _read(hints[field.name]) for field in fields(body)}  # type: ignore[arg-type]
+    needed = frozenset(field.name for field in fields(body) if field.default is MISSING)  # type: ignore[arg-type]
+
+    def read(text: str) -> T | None:
+        try:
+            data = orjson.loads(text)
+            if type(data) is not dict or not needed <= data.keys():
+                return None
+            return body(**{name: reads[name](value) for name, value in data.items()})
+        except (ValueError, KeyError, TypeError):  # odd, an unknown field, or a plan that its constructor refuses
+            return None
+
+    return read
+
+
+def _read(hint: Any) -> Read:
+    if hint == Evidence:
+        return _evidence
+    if hint is EdgePlan:
+        return _plan
+    if hint is Owner:
+        return _owner
+    if get_origin(hint) is Literal:
+        return _one_of(frozenset(get_args(hint)))
+    if issubclass(hint, StrEnum):
+        return _word(hint)
+    return _exactly(hint)
+
+
+def _exactly(kind: type) -> Read:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _OddError
+        return value
+
+    return read
+
+
+def _one_of(words: frozenset[str]) -> Read:
+    def read(value: Any) -> Any:
+        if type(value) is not str or value not in words:
+            raise _OddError
+        return value
+
+    return read
+
+
+def _word(enumeration: type[StrEnum]) -> Read:
+    words = {member.value: member for member in enumeration}
+
+    def read(value: Any) -> StrEnum:
+        return words[value]
+
+    return read
+
+
+_SCALARS = frozenset({str, bool, int, type(None)})
+
+
+def _evidence(value: Any) -> Evidence:
+    if type(value) is not dict:
+        raise _OddError
+    for seen in value.values():
+        if type(seen) not in _SCALARS:
+            raise _OddError
+    return tuple(sorted(value.items()))
+
+
+def _plan(value: Any) -> EdgePlan:
+    if type(value) is not dict:
+        raise _OddError
+    return plan_from_text(orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode())
+
+
+_OWNER = {field.name: type(field.default) if field.default is not MISSING else str for field in fields(Owner)}
+
+
+def _owner(value: Any) -> Owner:
+    if type(value) is not dict or "run" not in value:
+        raise _OddError
+    for name, given in value.items():
+        if type(given) is not _OWNER[name]:
+            raise _OddError
+    return _same_owner(tuple(value.items()))
+
+
+@lru_cache(maxsize=1024)
+def _same_owner(values: tuple[tuple[str, Any], ...]) -> Owner:
+    return Owner(**dict(values))
