@@ -254,7 +254,9 @@ async def test_only_an_approvers_wish_counts(desk: Desk) -> None:
 async def test_the_gate_reads_the_item_anew_each_time(desk: Desk, state: str, opening: Opening) -> None:
     gate = PlaneGate(PlaneGateConfig(states=("Confirm Deploy",)), desk.items)
     call = Call("j", Subject("ORCH-7", "acme/widgets", "x"), 1, "gate", 1, 0, 10.0, FreeTerm())
-    desk.plane.add(7, "Review")
+    for number in range(7, 15):
+        desk.plane.add(number, "Review")
+        await desk.items.asked(f"ORCH-{number}")  # a round: from here on a listing answers for a while
     assert (await gate.ask(call)).opening is Opening.CLOSED
     if state:
         desk.plane.move(7, state)
