@@ -206,11 +206,11 @@ class TaskPorts:
     async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed:
         asked_us = self._tools.clock.now_us()
         finding = await self._probe(step, pending)
-        if finding.fact is Fact.OURS and (cites := dict(finding.seen).get("cites")):
-            # The world cites an event of this journal: if the log lacks it, the log is an older copy (V8, X2).
-            if cites not in self.stream.intents:
-                seen = (*finding.seen, ("reason", "the effect cites an event that this journal lacks"))
-                finding = Finding(Fact.CONFLICT, tuple(sorted(dict(seen).items())))
+        cites = dict(finding.seen).get("cites") if finding.fact is Fact.OURS else None
+        if cites and cites not in self.stream.intents:
+            # The world cites an event of this journal that the log lacks: the log is an older copy (V8, X2).
+            seen = (*finding.seen, ("reason", "the effect cites an event that this journal lacks"))
+            finding = Finding(Fact.CONFLICT, tuple(sorted(dict(seen).items())))
         since = self.stream.since_us if not pending else asked_us
         return Probed(finding, late=asked_us - since > step.deadline_ms * 1000)
 

@@ -303,6 +303,17 @@ async def test_a_conflict_parks_at_once(tmp_path: Path) -> None:
     assert files.calls("T-1/1/merge_pr") == []
 
 
+@pytest.mark.proves("V8", "X2", "A4")
+async def test_an_effect_that_cites_an_event_which_the_log_lacks_parks(tmp_path: Path) -> None:
+    """The log is an older copy of the one that the effect knows; going on would hand out used epochs again."""
+    for cites, expected in (("99:" + "0" * 64, ParkedResult), ("", Advanced)):
+        folder = tmp_path / (cites[:2] or "none")
+        folder.mkdir()
+        files = Bent(folder, loses_reply=True, seen=(("cites", cites),))
+        async with journal_of(folder, pipeline(step("merge_pr")), {"merge_pr": files}) as journal:
+            assert isinstance(await advance_stage(journal, "T-1"), expected)
+
+
 @pytest.mark.proves("E8", "O2", "I20")
 @pytest.mark.parametrize("back", ["", "development"])
 async def test_refused_as_often_as_allowed_the_task_rolls_back_or_parks(tmp_path: Path, back: str) -> None:

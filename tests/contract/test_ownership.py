@@ -241,7 +241,18 @@ def test_no_child_gets_a_lock_that_it_was_not_given(locks: Locks) -> None:
         "text",
         None,
     ],
-    ids=str,
+    ids=[
+        "pid 1",
+        "our own pid",
+        "a living stranger",
+        "nulls",
+        "numbers no process has",
+        "held in the future",
+        "held before the boot",
+        "a list",
+        "a text",
+        "null",
+    ],
 )
 def test_what_a_lock_file_says_never_keeps_a_free_task_from_being_taken(locks: Locks, written: object) -> None:
     path = locks.task_path("T-1")
