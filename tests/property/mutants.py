@@ -36,7 +36,7 @@ from journal.events import Acquired, Applied, Rejected, Released, StageMoved
 from journal.ports import Finding, Reply
 from journal.words import Ending, Fact, Guard, Kind, Outcome
 from recovery.prove.world import Bounds, Config, Learn, NextAction
-from tests.property.worlds import CRASHES, DEPLOY_ALONE, B, E, F, P, R, edge, one, step, two
+from tests.property.worlds import DEPLOY_ALONE, ONE_CRASH, B, E, F, P, R, edge, one, step, two
 
 REJECTED = Reply(Outcome.REJECTED)
 
@@ -233,13 +233,13 @@ class Mutant(NamedTuple):
 
 NO_CRASH = Bounds()
 POWER = Bounds(power_cut=1)
-LIES = Bounds(crash=1, suspicion=1)
+LIES = Bounds(suspicion=1)
 DEPLOYS = Bounds(crash=1, external=1)
 
 MUTANTS: dict[str, Mutant] = {
-    "epoch in the key": Mutant(Config(one(E), next_action=rewritten(epoch_in_key)), "double"),
+    "epoch in the key": Mutant(Config(one(E), NO_CRASH, next_action=rewritten(epoch_in_key)), "double"),
     "probe before the lock and the epoch": Mutant(
-        Config(one(P), next_action=probe_first, learn=keep_finding), "double"
+        Config(one(P), ONE_CRASH, next_action=probe_first, learn=keep_finding), "double"
     ),
     "an exception is a refusal, exclusive": Mutant(Config(one(E), learn=exception_is_refusal), "false: x#"),
     "an exception is a refusal, blind": Mutant(Config(one(B), learn=exception_is_refusal), "false: "),
@@ -249,8 +249,8 @@ MUTANTS: dict[str, Mutant] = {
     "a success is believed without a probe": Mutant(
         Config(one(P), Bounds(early_claim=1), learn=believes(Outcome.APPLIED)), "false: applied x without"
     ),
-    "lock held only while sending": Mutant(Config(one(P), next_action=lock_at_send), "double"),
-    "a busy lock is taken for free": Mutant(Config(one(P), learn=busy_is_free), "double"),
+    "lock held only while sending": Mutant(Config(one(P), NO_CRASH, next_action=lock_at_send), "double"),
+    "a busy lock is taken for free": Mutant(Config(one(P), NO_CRASH, learn=busy_is_free), "double"),
     "unknown treated as absent": Mutant(
         Config(one(P), next_action=with_cells(Row.OPEN, Fact.UNKNOWN, P, Verdict.DRIVE)), "inadmissible: I11"
     ),
@@ -259,7 +259,7 @@ MUTANTS: dict[str, Mutant] = {
     "fence never installed": Mutant(Config(one(F), next_action=no_quiesce), "double"),
     "fence installed after the probe": Mutant(Config(one(F), next_action=probe_then_quiesce), "double"),
     "fence is the epoch alone": Mutant(Config(one(F), next_action=fence_as(lambda f: (f[0], 0))), "double"),
-    "the lock lies, probed": Mutant(Config(one(P), lock_holds=False), "double"),
+    "the lock lies, probed": Mutant(Config(one(P), LIES, lock_holds=False), "double"),
     "blind re-driven after doubt": Mutant(
         Config(one(B), next_action=with_cells(Row.OPEN, Fact.UNKNOWN, B, Verdict.DRIVE)), "inadmissible: I11"
     ),
@@ -307,7 +307,7 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 SURVIVORS: dict[str, Config] = {
-    "fence is the attempt alone": Config(one(F), next_action=fence_as(lambda f: (0, f[1]))),
+    "fence is the attempt alone": Config(one(F), LIES, next_action=fence_as(lambda f: (0, f[1]))),
     "outcome and next intent in two transactions": Config(
         two(E, R), Bounds(crash=1), next_action=rewritten(split_outcome)
     ),
@@ -318,11 +318,11 @@ SURVIVORS: dict[str, Config] = {
     "blind, the lock lies": Config(one(B), LIES, lock_holds=False),
     "NORMAL and a power cut, exclusive": Config(one(E), POWER, full_sync=False),
     "no probe before the first attempt, exclusive": Config(
-        one(E), CRASHES._replace(external=1), next_action=no_first_probe
+        one(E), Bounds(crash=1, external=1), next_action=no_first_probe
     ),
-    "no probe before the first attempt, probed": Config(one(P), next_action=no_first_probe),
+    "no probe before the first attempt, probed": Config(one(P), ONE_CRASH, next_action=no_first_probe),
     "no probe before the first attempt, deploy": Config((DEPLOY_ALONE,), DEPLOYS, next_action=no_first_probe),
     "the deployer never ends its owner": Config((DEPLOY_ALONE,), LIES, deploy_kills=False),
-    "an exception is a refusal, probed": Config(one(P), learn=exception_is_refusal),
+    "an exception is a refusal, probed": Config(one(P), ONE_CRASH, learn=exception_is_refusal),
     "exclusive, restored without a floor": Config(one(E), Bounds(crash=1, restore=1), floor=False),
 }

@@ -15,7 +15,6 @@ from journal.engine import Action, Run, next_action
 from journal.words import Fact, Guard
 from recovery.prove.explorer import Explored, Search, explore
 from recovery.prove.world import Bounds, Config
-from tests.conftest import Counts
 from tests.property.mutants import MUTANTS, SURVIVORS
 from tests.property.worlds import (
     DEPLOY,
@@ -69,7 +68,7 @@ MISFORTUNES = {
     "a deadline that passes": Bounds(crash=1, late=1, early_claim=1),
     "an operator who pauses and cancels": Bounds(pause=1, cancel=1, refusal=1),
     "an operator who cancels, with crashes": Bounds(crash=1, cancel=1, refusal=1),
-    "an operator who settles and retries": Bounds(crash=1, bad_probe=1, retry=1, settle=1),
+    "an operator who settles and retries": Bounds(bad_probe=1, retry=1, settle=1),
 }
 BLIND_CANNOT = ("an early claim", "a deadline")  # its own claim counts, and it is never waited for
 
@@ -204,8 +203,8 @@ def test_three_actors_on_one_step(guard: Guard) -> None:
     search(Config(one(guard), Bounds(crash=1, suspicion=1), actors=3, reduced=True))
 
 
+@pytest.mark.long
 @pytest.mark.proves("T2")
-def test_both_default_edges_in_a_row(counts: Counts) -> None:
-    """By default without misfortunes but lost and late replies; LONG adds a crash."""
-    found = search(reduced((MERGE, DEPLOY), Bounds(crash=min(1, counts.of(1) - 1))))
-    assert found.endings["done"]
+def test_both_default_edges_in_a_row() -> None:
+    """Lost and late replies, orphans, and the deploy that ends its owner; a crash more is for `journal prove`."""
+    assert search(reduced((MERGE, DEPLOY), Bounds())).endings["done"]
