@@ -101,7 +101,7 @@ def _build(kind: Kind, text: str) -> Body:
 
 
 def _strictly(kind: Kind, text: str) -> Body:
-    """Odd in some way: pydantic decides, and words what is wrong. Loaded here, since a healthy journal never needs it."""
+    """Let pydantic decide, and word what is wrong. Loaded here, since a healthy journal never needs it."""
     from pydantic import ValidationError
 
     try:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import orjson
 
 from journal.events import Owner
-from journal.plan import EdgePlan, plan_from_text
+from journal.plan import EdgePlan, StepPlan, plan_from_text
 from journal.words import Evidence
 
 T = TypeVar("T")
@@ -102,7 +102,17 @@ def _evidence(value: Any) -> Evidence:
 def _plan(value: Any) -> EdgePlan:
     if type(value) is not dict:
         raise _OddError
-    return plan_from_text(orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode())
+    return _same_plan(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+
+
+@lru_cache(maxsize=4096)
+def _same_plan(text: bytes) -> EdgePlan:
+    plan = plan_from_text(text.decode())
+    # A number with a fraction, or one so large that it was read as one, is nothing that a plan holds.
+    parts: tuple[EdgePlan | StepPlan, ...] = (plan, *plan.steps)
+    if any(isinstance(getattr(part, field.name), float) for part in parts for field in fields(part)):
+        raise _OddError
+    return plan
 
 
 _OWNER = {field.name: type(field.default) if field.default is not MISSING else str for field in fields(Owner)}
