@@ -17,7 +17,14 @@ from journal import names, verbs
 from journal.advance import Wrap, drive
 from journal.boundary import never_raises
 from journal.clock import SystemClock, SystemIds, this_process
-from journal.errors import InvalidInputError, NotWriterError, PipelineError, TaskExistsError, UnknownTaskError
+from journal.errors import (
+    InvalidInputError,
+    NotWriterError,
+    PipelineError,
+    StoreUnavailableError,
+    TaskExistsError,
+    UnknownTaskError,
+)
 from journal.events import Draft, Event, Opened
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
@@ -85,6 +92,7 @@ class Journal:
         self.log, self.locks, self.pipeline = log, locks, pipeline
         self.tools, self.me, self.clock = tools, locks.me, tools.clock
         self._writer_lock, self._wrap = writer_lock, wrap
+        self._closing = False
 
     @classmethod
     def open(
@@ -176,6 +184,7 @@ class Journal:
 
     async def close(self) -> None:
         """Cancel what runs, write what waits, give the writer lock back."""
+        self._closing = True  # a worker that is told of its run's end may call again at once
         running = [run for run in self.tools.running.values() if run.work is not asyncio.current_task()]
         for run in running:
             run.end("the journal was closed")
@@ -304,6 +313,8 @@ class Journal:
         return await verbs.change_head(self.tools, self.pipeline, self.me, task, actor, head)
 
     def _must_write(self) -> None:
+        if self._closing:
+            raise StoreUnavailableError(path=str(self.log.path), why="the journal is closed")
         if not self.log.writes:
             raise NotWriterError(path=str(self.log.path), holder=str(read_holder(self.locks.writer_path())))
 
