@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 _Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
 _Step = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
@@ -30,6 +30,13 @@ class ImageConfig(BaseModel):
     compose: tuple[str, ...] = Field(default=("docker", "compose"), min_length=1)
     merge_step: _Step = "merge_pr"  # its `landed` is the commit
     scratch: Path | None = None  # where trees are unpacked; None = the system's folder for temporary files
+
+    @model_validator(mode="after")
+    def _whose(self) -> Self:
+        if self.builder == "compose" and not self.service:
+            message = "builder 'compose' needs the service whose image it is"
+            raise ValueError(message)
+        return self
 
     @field_validator("file")
     @classmethod

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from pydantic import ValidationError
 
 from integrations.deploy.container import PREFIX, ContainerDeployConfig, ContainerHost
 from integrations.deploy.handover import HandOver, HandOverVerified, HandOverVerifiedConfig, helper_name
@@ -32,6 +33,7 @@ from integrations.image.step import PREVIOUS, ImageStep
 from journal.children import Exit
 from journal.ports import Anchor, Call, Reply, Subject
 from journal.words import Evidence, Fact, Guard, Outcome, evidence
+from tests.conftest import need_tool
 from tests.doubles import docker as standin
 from tests.doubles.dockerd import running_engine
 from tests.widgets import FreeTerm, run_git
@@ -131,6 +133,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
         (work / "sh").unlink(missing_ok=True)
         (work / "sh").symlink_to("busybox")
         (work / "n").write_text(str(n))
+        (work / "compose.yaml").write_text("services:\n  web:\n    build: .\n    labels: {kind: web}\n")
         run_git(work / ".git", f"--work-tree={work}", "add", "--all", cwd=work)
         run_git(work / ".git", f"--work-tree={work}", "commit", "--quiet", "-m", str(n), cwd=work)
         found.append(run_git(work / ".git", "rev-parse", "HEAD"))
@@ -244,6 +247,27 @@ async def test_a_build_that_is_cancelled_leaves_nothing_that_counts_as_built(doc
         await docks.step().apply(call)
     assert (await step.probe(call)).fact is Fact.ABSENT
     assert (await step.apply(call)).outcome is Outcome.APPLIED
+
+
+@pytest.mark.parametrize("docks", ["real-engine"], indirect=True)
+@pytest.mark.proves("R98")
+async def test_a_service_of_a_compose_file_is_built_under_the_same_rules(docks: Docks) -> None:
+    compose = (str(need_tool("docker-compose")),)
+    step = docks.step(builder="compose", file="compose.yaml", service="web", compose=compose)
+    assert (await step.probe(docks.call())).fact is Fact.ABSENT
+    reply = await step.apply(docks.call())
+    assert reply.outcome is Outcome.APPLIED, reply
+    found = await step.probe(docks.call())
+    assert found.fact is Fact.OURS and seen(found.seen, "digest") == docks.id_of(docks.commits[0])
+    names = docks.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", docks.name).split()
+    assert names == [f"{docks.name}:{docks.commits[0]}"], "the attempt's own name has done its work"
+    failed = await step.apply(docks.call(2))
+    assert failed.outcome is Outcome.REJECTED and (await step.probe(docks.call(2))).fact is Fact.ABSENT
+
+
+def test_a_compose_build_without_its_service_is_refused() -> None:
+    with pytest.raises(ValidationError, match="service"):
+        ImageConfig(builder="compose")
 
 
 @pytest.mark.proves("E4")
