@@ -147,7 +147,8 @@ def _plain(name: str, value: Any, plan: Callable[[EdgePlan], Any]) -> Any:
         return value
     if name in _EVIDENCE:
         for key, seen in value:
-            _scalar("name", key)
+            if type(key) is not str:
+                _scalar("name", key)
             if type(seen) not in _EASY:
                 _scalar(key, seen)
         return dict(value)

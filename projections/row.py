@@ -182,6 +182,24 @@ def store(row: TaskRow) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+QUIET = (
+    "status", "version", "position", "step", "attempts", "in_doubt", "begun", "lane", "changed_us", "memory",
+)  # fmt: skip
+"""Columns that an attempt or its outcome can change: in no index, and few."""
+
+
+def store_quiet(row: TaskRow) -> tuple[Any, ...]:
+    """What `QUIET` names of a row, and the row's key."""
+    state, step = row.state, ""
+    if _running(state) is not None and (current := state.current):
+        step = current.name
+    memory = orjson.dumps([getattr(state, name) for name in MEMORY])
+    return (
+        row.status, row.version, row.position, step, state.attempts if step else 0, int(state.open), int(state.begun),
+        state.lane, row.changed_us, memory.decode(), row.opened,
+    )  # fmt: skip
+
+
 def row_data(row: TaskRow) -> dict[str, Any]:
     """A row in the words of `queue.TASK_JSON`, for points in time that no table holds."""
     state, owner, plan = row.state, row.owner, _running(row.state)

@@ -14,13 +14,27 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from journal.events import Acquired, Canceled, Event, HeadChanged, Opened, Reopened, StageMoved
+from journal.events import (
+    Acquired,
+    Applied,
+    Canceled,
+    Event,
+    HeadChanged,
+    Intended,
+    Opened,
+    Rejected,
+    Reopened,
+    StageMoved,
+)
 from journal.words import Cause
 from projections import stays
-from projections.row import COLUMNS, MEMORY, TaskRow, load, store
+from projections.row import COLUMNS, MEMORY, QUIET, TaskRow, load, store, store_quiet
 
 MOVING = (Opened, StageMoved, HeadChanged, Reopened, Canceled)
 """Events after which a task may be in another stage, or open no longer."""
+
+ATTEMPTING = (Intended, Applied, Rejected)
+"""Events that change nothing but `QUIET` columns: most of all, so they rewrite neither the whole row nor an index."""
 
 CACHED_ROWS = 4096
 """Rows kept between batches; one that is not there is read back, whatever its history."""
@@ -61,6 +75,7 @@ _UPSERT = (
     f"INSERT INTO journal_view_tasks VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (opened) DO UPDATE SET "
     + ", ".join(f"{c} = excluded.{c}" for c in _CHANGING)
 )
+_UPDATE_QUIET = f"UPDATE journal_view_tasks SET {', '.join(f'{c} = ?' for c in QUIET)} WHERE opened = ?"
 _COUNT_STAGE = (
     "INSERT INTO journal_view_stages VALUES (?, ?, ?) ON CONFLICT (stage) DO UPDATE SET "
     "open = open + excluded.open, ended = ended + excluded.ended"
@@ -85,6 +100,7 @@ class TasksView:
     def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
         """Take in events in order: one row a task, whatever the number of its events."""
         changed: dict[str, TaskRow] = {}
+        whole: dict[str, TaskRow] = {}  # of those, the ones whose other columns may have changed, too
         changes = _Changes()
         for event in events:
             if not (task := event.task):
@@ -96,12 +112,17 @@ class TasksView:
             if not row.take(event):
                 continue
             changed[task] = row
+            if not isinstance(body, ATTEMPTING):
+                whole[task] = row
             if before is not None:
                 changes.moved(row, event, *before)
             elif isinstance(body, Acquired) and body.cause is not Cause.NONE:
                 changes.reclaims.append((body.cause.value, event.at, task))
-        if changed:
-            db.executemany(_UPSERT, [store(row) for row in changed.values()])
+        if whole:
+            db.executemany(_UPSERT, [store(row) for row in whole.values()])
+        if len(whole) < len(changed):
+            quiet = [store_quiet(row) for task, row in changed.items() if task not in whole]
+            db.executemany(_UPDATE_QUIET, quiet)
         changes.write(db)
         self._forget(changed)
 
