@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from integrations.http import operations, problems, queue, tasks, webhooks
+from integrations.http import operations, problems, queue, tasks, verbs, webhooks
 from integrations.http.auth import Tokens
 from integrations.http.feed import Feed
 from integrations.http.headers import SafeHeaders
@@ -41,6 +41,6 @@ def create_app(service: Service, tokens: Tokens, receiver: Receiver | None = Non
     app.state.feed, app.state.answers = Feed(Through(service), service.clock), Answers()
     app.add_middleware(SafeHeaders)
     problems.install(app)
-    for part in (queue, tasks, operations, webhooks):
+    for part in (queue, tasks, verbs, operations, webhooks):
         app.include_router(part.router)
     return app

@@ -8,12 +8,13 @@ a key that stands twice, nesting deeper than any honest body, integers beyond 64
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from integrations.http.problems import Problem
+from journal import names
 from journal.errors import InvalidInputError
 from journal.names import MAX_INTEGER, shown
 
@@ -54,6 +55,64 @@ class ReleaseTask(Body):
 
     reason: str = Field("released over HTTP", description="Stands in the log for ever.")
     actor: str = "operator"
+
+
+class VerbBody(Body):
+    """What every operator's verb is told."""
+
+    reason: str = Field(description="Stands in the log for ever; 1 to 2000 visible characters.")
+    actor: str = "operator"
+
+    def check(self) -> None:
+        """
+        Refuse what the journal would refuse, before anything is asked of it.
+
+        Raises:
+            InvalidInputError: With the name of what is wrong.
+        """
+        names.prose(self.reason, "reason")
+        names.word(self.actor, "actor")
+
+
+class PauseTask(VerbBody):
+    """Stop a task from being driven."""
+
+
+class ResumeTask(VerbBody):
+    """Let a paused or parked task be driven again."""
+
+
+class CancelTask(VerbBody):
+    """End a task before its next irreversible call."""
+
+
+class ReopenTask(VerbBody):
+    """Begin a new generation."""
+
+    stage: str = Field(description="Where it begins again.")
+    head: str = Field("", description="Full commit id of the change's new head; empty = as it is.")
+
+    def check(self) -> None:
+        super().check()
+        names.word(self.stage, "stage")
+        if self.head:
+            names.commit_id(self.head)
+
+
+class SettleTask(VerbBody):
+    """Say how an attempt in doubt ended."""
+
+    outcome: Literal["applied", "not-applied"] = Field(alias="as", description="What you found.")
+    evidence: str = Field(description="Where you saw it; 1 to 2000 visible characters.")
+
+    def check(self) -> None:
+        super().check()
+        names.prose(self.evidence, "evidence")
+
+    @property
+    def applied(self) -> bool:
+        """The effect is in the world."""
+        return self.outcome == "applied"
 
 
 async def read_bytes(request: Request, limit: int = BODY_LIMIT) -> bytes:

@@ -31,6 +31,7 @@ from journal.names import shown
 from journal.results import (
     Advanced,
     Deferred,
+    Done,
     Freed,
     LostRace,
     Parked,
@@ -75,6 +76,7 @@ RESULTS: dict[type, tuple[int, str]] = {
     RolledBack: (200, "rolled_back"),
     Parked: (200, "parked"),
     Freed: (200, "freed"),
+    Done: (200, "done"),
     Waiting: (202, "waiting"),
     Deferred: (409, "held"),
     LostRace: (409, "lost-race"),
@@ -130,7 +132,7 @@ def from_error(error: JournalError) -> Problem:
     return Problem(status, slug, str(error), more)
 
 
-def from_result(result: Result | Freed) -> Response:
+def from_result(result: Result | Freed | Done) -> Response:
     """A result as an answer: a plain document if the run ended as it had to, else a problem."""
     status, word = RESULTS[type(result)]
     facts = asdict(result)

@@ -187,6 +187,17 @@ class AdvanceDocument(Shape):
     result: str = ""
 
 
+class VerbDocument(Shape):
+    """An operator's verb was recorded. `what`: in a person's words; `version`: of the task's stream after it."""
+
+    task: str
+    state: Literal["ended"]
+    result: Literal["done"]
+    what: str
+    stage: str
+    version: int
+
+
 class ProblemDocument(Shape):
     """RFC 9457."""
 
