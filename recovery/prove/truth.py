@@ -56,7 +56,7 @@ def check_unit(cfg: Config, w: World, drafts: tuple[Draft, ...], after: TaskStat
                 _check_rollback(w, w.task.plan, place)
             case _:
                 pass
-    if after.hold is Hold.DONE and not all(done(cfg, w, n) for n in range(len(cfg.steps))):
+    if after.hold is Hold.DONE and not all(done(cfg, w, place[name]) for name in cfg.way):
         raise Violation(sort="false", what="done without every effect")
 
 

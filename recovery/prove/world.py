@@ -133,6 +133,15 @@ class Config:
     def steps(self) -> tuple[StepPlan, ...]:
         return tuple(s for p in self.plans for s in p.steps)
 
+    @property
+    def way(self) -> tuple[str, ...]:
+        """The steps from the first stage forward to the end: what must be there when the task is done."""
+        edges, stage, names = {p.source: p for p in self.plans}, self.plans[0].source, list[str]()
+        while stage in edges and len(names) < len(self.steps):
+            names += [s.name for s in edges[stage].steps]
+            stage = edges[stage].target
+        return tuple(names)
+
     def start(self) -> World:
         """A task that was just opened, and nobody doing anything."""
         task = TaskState(self.plans[0].source, generation=1)

@@ -237,7 +237,7 @@ LIES = Bounds(suspicion=1)
 DEPLOYS = Bounds(crash=1, external=1)
 
 MUTANTS: dict[str, Mutant] = {
-    "epoch in the key": Mutant(Config(one(E), NO_CRASH, next_action=rewritten(epoch_in_key)), "double"),
+    "epoch in the key": Mutant(Config(one(E), ONE_CRASH, next_action=rewritten(epoch_in_key)), "double"),
     "probe before the lock and the epoch": Mutant(
         Config(one(P), ONE_CRASH, next_action=probe_first, learn=keep_finding), "double"
     ),
