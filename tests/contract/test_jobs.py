@@ -13,6 +13,7 @@ import pytest
 from integrations.settings import load
 from integrations.wiring import build
 from journal.errors import InvalidInputError
+from journal.ownership import LockFile
 from journal.results import Done
 from journal.words import Kind
 from recovery.jobs import JobState, lock_path
@@ -61,6 +62,19 @@ async def test_a_job_that_is_found_due_forty_times_while_it_runs_is_started_once
             await other.round()
         assert (notes(tmp_path / "ran"), worker.running, other.running) == (1, 1, 0)
         await worker.stop()
+
+
+@pytest.mark.proves("R37", "R128")
+async def test_no_job_starts_beside_what_is_left_of_an_earlier_one_of_its_task(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        await d.open("T-1")
+        left = LockFile.take(lock_path(d.journal.locks, "T-1"))  # as its process would hold it
+        assert left is not None
+        await work_off(d, *python(NOTE), str(tmp_path / "ran"))
+        assert (notes(tmp_path / "ran"), (await d.job("T-1")).state) == (0, JobState.QUEUED)
+        left.release()
+        await work_off(d, *python(NOTE), str(tmp_path / "ran"))
+        assert notes(tmp_path / "ran") == 1
 
 
 @pytest.mark.proves("R45", "O2", "O5")

@@ -14,7 +14,7 @@ from integrations.git.heads import GitHeads
 from journal.errors import StoreUnavailableError
 from journal.journal import Journal
 from journal.pipeline import Edge, Pipeline
-from journal.ports import Answer, Call, Gate, Subject
+from journal.ports import Answer, Call, Gate, Reply, Subject
 from journal.results import Done
 from journal.words import Kind, Opening
 from recovery.attention import Attention, Looked
@@ -133,6 +133,24 @@ async def test_an_auto_edge_counts_as_missed_only_after_a_minute_and_only_if_it_
         assert (await d.stage("T-1"), d.asked) == ("done", [("T-1", "reconciler", "ship")])
         assert isinstance(d.step, FileStep)
         assert len(d.step.calls("T-1/1/merge_pr")) == 1
+
+
+@pytest.mark.proves("E13", "R128")
+async def test_a_missed_edge_whose_lane_another_task_holds_waits_its_turn_without_a_word(tmp_path: Path) -> None:
+    class Hanging(FileStep):
+        async def apply(self, call: Call) -> Reply:
+            raise asyncio.CancelledError
+
+    clock = StandingClock()
+    async with desk(tmp_path, three_stages(ship="auto", lane="merge:{repo}"), clock=clock, step=Hanging) as d:
+        await d.open("T-1", stage="ship")
+        await d.open("T-2", stage="ship")
+        with pytest.raises(asyncio.CancelledError):
+            await d.journal.advance("T-1")  # it holds the lane with its open intent
+        clock.us += 61_000_000
+        before = await d.journal.log.head()
+        await reconcile(Office(d), rounds=2)
+        assert (d.asked, await d.journal.log.head()) == ([], before)
 
 
 @pytest.mark.proves("R45", "E12")
