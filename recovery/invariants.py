@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from journal.doubt import Row, Verdict
-from journal.engine import MAX_FRUITLESS
 from journal.events import (
     Acquired,
     Applied,
@@ -42,6 +41,9 @@ _CONSEQUENCE: dict[str, frozenset[Kind]] = {
     Verdict.HALT: frozenset({Kind.PARKED}),
 }
 """What must follow a decision at once, in the same unit (DESIGN 4, `observed`)."""
+
+MAX_FRUITLESS = 3
+"""Terms in a row without a closed step (O2); on purpose not taken from the engine, whose bound this checks."""
 
 _ROWS = frozenset(row.value for row in Row)
 _AFTER_END = frozenset({Kind.OBSERVED, Kind.HAZARD_FOUND, Kind.REOPENED, Kind.RELEASED})
