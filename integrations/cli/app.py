@@ -11,55 +11,42 @@ import copy
 import inspect as introspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from integrations.cli.demo import demo
-from integrations.cli.doctor import doctor
 from integrations.cli.given import Given
-from integrations.cli.init import init
-from integrations.cli.inspect import explain, inspect
-from integrations.cli.log import log
-from integrations.cli.projections import projections
-from integrations.cli.queue import queue
-from integrations.cli.recover import recover
-from integrations.cli.serve import serve
-from integrations.cli.tasks import advance, open_task, release
-from integrations.cli.verbs import cancel, pause, reopen, resume, retry, settle
-from integrations.cli.verify import verify
 from journal.errors import JournalError
 
 GLOBAL = ("config", "db", "json", "no_color")
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    init,
-    serve,
-    demo,
-    open_task,
-    advance,
-    release,
-    pause,
-    resume,
-    retry,
-    cancel,
-    reopen,
-    settle,
-    queue,
-    inspect,
-    explain,
-    log,
-    verify,
-    recover,
-    projections,
-    doctor,
-)
-"""In the order in which `journal --help` lists them."""
-
-NAMES = {"open_task": "open"}
+COMMANDS = {
+    "init": "init:init",
+    "serve": "serve:serve",
+    "demo": "demo:demo",
+    "open": "tasks:open_task",
+    "advance": "tasks:advance",
+    "release": "tasks:release",
+    "pause": "verbs:pause",
+    "resume": "verbs:resume",
+    "retry": "verbs:retry",
+    "cancel": "verbs:cancel",
+    "reopen": "verbs:reopen",
+    "settle": "verbs:settle",
+    "queue": "queue:queue",
+    "inspect": "inspect:inspect",
+    "explain": "inspect:explain",
+    "log": "log:log",
+    "verify": "verify:verify",
+    "recover": "recover:recover",
+    "projections": "projections:projections",
+    "doctor": "doctor:doctor",
+}
+"""Name: module and function, in the order in which `journal --help` lists them."""
 
 app = typer.Typer(
     name="journal",
@@ -117,18 +104,20 @@ def _help(function: Callable[..., Any]) -> str:
     return "\n\n".join(f"\b\n{p}" if p.startswith("journal ") else p for p in paragraphs)
 
 
-def build() -> Any:
-    """The whole command, with the global options on every subcommand too."""
+def build(argv: Sequence[str]) -> Any:
+    """The command with the subcommands that are named among the arguments, or with all of them if none is."""
     app.registered_commands.clear()
-    for function in COMMANDS:
-        app.command(NAMES.get(function.__name__, function.__name__), help=_help(function))(function)
-    command = typer.main.get_command(app)
-    command.help = _help(root)
-    shared = [p for p in command.params if p.name in GLOBAL]
-    for sub in getattr(command, "commands", {}).values():
+    for name in [name for name in COMMANDS if name in argv] or COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        command = getattr(import_module(f"integrations.cli.{module}"), function)
+        app.command(name, help=_help(command))(command)
+    group: Any = typer.main.get_command(app)
+    group.help = _help(root)
+    shared = [p for p in group.params if p.name in GLOBAL]
+    for sub in group.commands.values():
         own = {p.name for p in sub.params}
         sub.params.extend(_again(p) for p in shared if p.name not in own)
-    return command
+    return group
 
 
 def _again(option: Any) -> Any:
@@ -153,9 +142,10 @@ def main(argv: list[str] | None = None) -> None:
     from integrations.cli.exits import BROKEN, of_error
     from integrations.cli.output import complain
 
+    given = sys.argv[1:] if argv is None else argv
     debug = os.environ.get("JOURNAL_DEBUG") == "1"
     try:
-        build()(args=argv, prog_name="journal")
+        build(given)(args=given, prog_name="journal")
     except JournalError as error:
         if debug:
             raise

@@ -142,7 +142,7 @@ def end(ctx: typer.Context, answer: Result | Freed | Done | dict[str, Any]) -> N
     if isinstance(answer, dict):
         data, code = answer, code_of(answer)
     else:
-        data, code = {"result": _word(answer)} | _facts(answer), of_result(answer)
+        data, code = {"result": _word(answer)} | asdict(answer), of_result(answer)
     out = output_of(ctx)
     if out.json:
         out.document(data)
@@ -167,19 +167,11 @@ def _word(answer: object) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in type(answer).__name__).lstrip("_")
 
 
-def _facts(answer: Any) -> dict[str, Any]:
-    from journal.results import Done
-
-    if isinstance(answer, Done):
-        return _opened(answer.stream) | {"reason": answer.what}
-    return asdict(answer)
-
-
 def _sentence(data: dict[str, Any]) -> str:
     task, reason = data.get("task", ""), data.get("reason") or data.get("detail", "")
     match str(data.get("result", "")).replace("-", "_"):
         case "done":
-            return f"{task}: {reason}"
+            return f"{task}: {data.get('what', 'done')}; it is in {data.get('stage', '?')}"
         case "running":
             return f"{task}: its run goes on; `journal inspect {task}` tells how it ends"
         case "advanced":
