@@ -108,7 +108,8 @@ def test_inspect_tells_what_was_in_doubt_and_how_it_was_settled(cli: Cli) -> Non
     assert cli.json("inspect", "T-1")["deferrals"] == {"reaper": 1}
 
 
-def test_inspect_for_a_person_names_terms_steps_doubts_and_people(cli: Cli) -> None:
+def test_inspect_for_a_person_names_terms_steps_doubts_and_people(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
     told = cli("inspect", "T-4", "--events")
     for word in ("Terms of ownership (3)", "took over from a term that was over: gone", "merge_pr", "verified: "):
         assert word in told
@@ -159,8 +160,10 @@ def test_nothing_is_coloured_when_nobody_looks(cli: Cli, monkeypatch: pytest.Mon
 def test_global_options_stand_before_or_after_the_command(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
     for argv in (
-        ["--json", "--db", str(db), "queue"], ["queue", "--json", "--db", str(db)], ["--db", str(db), "queue", "--json"],
-    ):  # fmt: skip
+        ["--json", "--db", str(db), "queue"],
+        ["queue", "--json", "--db", str(db)],
+        ["--db", str(db), "queue", "--json"],
+    ):
         with pytest.raises(SystemExit):
             main(argv)
         texts.append(json.loads(capsys.readouterr().out)["position"])
