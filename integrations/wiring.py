@@ -227,9 +227,8 @@ def _context(settings: Settings, running: str | None) -> Context:
         return running or None
 
     async def is_ancestor(old: str, new: str) -> bool | None:
-        """Any configured repository that knows both commits may answer."""
-        for name in paths:
-            repository = repositories(name)
+        """Any repository that knows both commits may answer, a clone of the forge's too."""
+        for repository in (*map(repositories, paths), *clones.made()):
             try:
                 if await repository.has_commit(old) and await repository.has_commit(new):
                     return await repository.is_ancestor(old, new)

@@ -32,6 +32,10 @@ class Mirrors:
         """Where a repository's clone is; it holds whatever the last fetch brought."""
         return Repository(self.folder / f"{names.repository(name)}.git", header=self.header)
 
+    def made(self) -> list[Repository]:
+        """Every clone there is, as the last fetch left it: enough to order two commits that it holds."""
+        return [Repository(path) for path in sorted(self.folder.glob("*/*.git")) if (path / "HEAD").is_file()]
+
     async def fetched(self, call: Call, number: int = 0) -> Repository:
         """
         The clone of the task's repository, as the forge is now.
