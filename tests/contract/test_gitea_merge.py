@@ -228,7 +228,7 @@ async def test_a_call_that_lands_after_its_owner_died_is_one_merge(forge: Forge,
 @pytest.mark.proves("R16", "E6")
 async def test_a_merge_that_outlasts_our_patience_is_not_sent_again_before_it_settled(forge: Forge) -> None:
     forge.gitea.faults.hold = asyncio.Event()
-    step = forge.merging(settle_s=60, reply_s=0.3)
+    step = forge.merging(settle_s=60, reply_s=3)
     async with forge.journal(step) as driver:
         await driver.open()
         assert isinstance(await driver.advance(), Waiting)

@@ -71,9 +71,9 @@ class Office:
 
 
 @asynccontextmanager
-async def office(folder: Path, *, settle_s: float = 0, reply_s: float = 20) -> AsyncIterator[Office]:
+async def office(folder: Path, *, settle_s: float = 0) -> AsyncIterator[Office]:
     async with forge_with(folder) as forge:
-        step = forge.merging(settle_s=settle_s, reply_s=reply_s)
+        step = forge.merging(settle_s=settle_s)
         pipeline = three_stages(ship="manual", deadline_ms=600_000)
         async with desk(folder, pipeline, clock=forge.clock, step=lambda _: step) as d:
             yield Office(forge, d)
@@ -82,9 +82,9 @@ async def office(folder: Path, *, settle_s: float = 0, reply_s: float = 20) -> A
 @pytest.mark.proves("R04", "R73", "R76", "R16")
 @pytest.mark.parametrize("kinds", ["pull_request", "push", "push pull_request", ""])
 async def test_a_merge_that_landed_unseen_is_found_by_any_hook_and_by_none(tmp_path: Path, kinds: str) -> None:
-    async with office(tmp_path, settle_s=60, reply_s=0.3) as o:
+    async with office(tmp_path, settle_s=60) as o:
         await o.open()
-        o.forge.gitea.faults.hold = asyncio.Event()
+        o.forge.gitea.faults.hold, o.forge.gitea.faults.cut = asyncio.Event(), True
         o.forge.gitea.faults.hooks = bool(kinds)
         assert isinstance(await o.d.submit(TASK, "worker", ""), Waiting)
         o.forge.gitea.faults.hold.set()
@@ -92,7 +92,7 @@ async def test_a_merge_that_landed_unseen_is_found_by_any_hook_and_by_none(tmp_p
         if kinds:
             await o.deliver(kinds, times=2)
         else:
-            await o.poll()
+            await o.d.submit(TASK, "worker", "")  # the next look of a waiting task is due by itself
         assert await o.d.stage(TASK) == "done"
         assert len(await o.d.events(TASK, Kind.APPLIED)) == 1
         assert len(o.forge.gitea.merge_calls()) == o.forge.merges() == 1
