@@ -168,8 +168,8 @@ def test_a_variant_that_is_a_choice_and_not_safety_survives(name: str) -> None:
     search(SURVIVORS[name])
 
 
-# Cells that no world here can reach; each is covered by the direct tests of `decide`. A blind step cannot be asked; what
-# is awaited is not done by others here; and what was rejected after silence, as fenced and probed are, never lands.
+# Cells that no world here can reach; the direct tests of `decide` cover each. A blind step cannot be asked; what is
+# awaited is not done by others here; and what was rejected after silence, as fenced and probed are, never lands.
 UNREACHED: set[Cell] = (
     {(r, f, g) for r, f, g in TABLE if g is B and f is not Fact.UNKNOWN}
     | {(r, f, g) for r, f, g in TABLE if g is Guard.AWAITED and f is Fact.OTHERS}
