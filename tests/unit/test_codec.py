@@ -131,7 +131,7 @@ def test_the_limit_is_sharp() -> None:
         encode(Parked("x" * (BODY_LIMIT - empty + 1), "a"))
 
 
-@pytest.mark.proves("L4", "I3", "M")
+@pytest.mark.proves("L4", "I3", "R101")
 @pytest.mark.parametrize(
     ("kind", "schema", "text", "why"),
     [
