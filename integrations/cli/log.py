@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 CHUNK = 1000
-
-_AGO = re.compile(r"([0-9]{1,9})(s|m|min|h|d)\Z")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 def log(
@@ -43,6 +39,7 @@ def log(
     import asyncio
 
     from integrations.cli.output import Output
+    from integrations.cli.when import parse
     from journal.errors import InvalidInputError
     from journal.names import shown
     from journal.words import Kind
@@ -52,36 +49,10 @@ def log(
         known = ", ".join(sorted(Kind))
         raise InvalidInputError(what=f"kind '{shown(kind)}'", why=f"unknown; known: {known}")
     out, path = Output(options), options.database()
-    position, at_us = _start(since)
-    position = _print(out, path, task, kind, position, at_us)
+    position, at_us = parse(since, "--since") if since.strip() else (0, 0)
+    position = _print(out, path, task, kind, position or 0, at_us)
     if follow:
         asyncio.run(_follow(out, path, task, kind, position, at_us))
-
-
-def _start(since: str) -> tuple[int, int]:
-    """Where to begin: (after this position, not before this time in microseconds)."""
-    from datetime import UTC, datetime
-
-    from journal.clock import SystemClock
-    from journal.errors import InvalidInputError
-    from journal.names import MAX_INTEGER, shown
-
-    text = since.strip()
-    if not text:
-        return 0, 0
-    if re.fullmatch("[0-9]{1,19}", text):
-        return min(int(text), MAX_INTEGER), 0
-    if match := _AGO.match(text):
-        return 0, max(0, SystemClock().now_us() - int(match[1]) * _SECONDS[match[2]] * 1_000_000)
-    try:
-        then = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInputError(
-            what=f"--since '{shown(text)}'", why="use a position, a time such as 2026-01-31T12:00:00Z, or 30m, 2h, 7d"
-        ) from None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return 0, max(0, int(then.timestamp() * 1_000_000))
 
 
 def _print(out: Output, path: Path, task: str, kind: str, position: int, at_us: int) -> int:

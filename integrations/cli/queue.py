@@ -9,6 +9,8 @@ import typer
 from integrations.cli.given import given
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from integrations.cli.output import Output
 
 LIMIT = 1000
@@ -18,12 +20,18 @@ def queue(
     ctx: typer.Context,
     repo: Annotated[str, typer.Option("--repo", help="Only this repository's tasks.")] = "",
     limit: Annotated[int, typer.Option("--limit", help="At most this many tasks.", min=1, max=100_000)] = LIMIT,
+    at: Annotated[str, typer.Option("--at", help="As of this position, or of a time: 2026-01-31T12:00:00Z, 2h.")] = "",
+    diff: Annotated[
+        tuple[str, str] | None, typer.Option("--diff", help="What changed between two positions or times.")
+    ] = None,
 ) -> None:
     """
     Show the queue: open tasks by stage, owners, what is parked and why. Offline, from the journal's file.
 
     journal queue
     journal queue --repo acme/widgets --json
+    journal queue --at 2h
+    journal queue --diff 1200 1450
     """
     import orjson
 
@@ -35,6 +43,9 @@ def queue(
 
     options = given(ctx)
     out, path, now_us = Output(options), options.database(), SystemClock().now_us()
+    if at or diff:
+        _tell_earlier(out, path, repo, limit, at, diff)
+        return
     with open_evidence(path) as db:
         found = answer(db, snapshot(now_us, limit, repo=repo))
     data: dict[str, Any] = {
@@ -56,11 +67,72 @@ def queue(
         _show(out, data, now_us, limit)
 
 
+def _tell_earlier(out: Output, path: Path, repo: str, limit: int, at: str, diff: tuple[str, str] | None) -> None:
+    """The queue as of an earlier point, or the difference between two."""
+    from journal.errors import InvalidInputError
+    from journal.log.offline import open_evidence
+
+    if at and diff:
+        raise InvalidInputError(what="--at with --diff", why="ask for one of the two")
+    with open_evidence(path) as db:
+        pages = [_page(db, point, repo, limit) for point in (diff or (at,))]
+    if diff is None:
+        (page,) = pages
+        if out.json:
+            out.document(page)
+        else:
+            out.say(f"as of position {page['position']}; {_counts(page['counts'])}")
+            rows = [(t["task"], t["repo"], t["stage"], t["status"], _who(t["owner"])) for t in page["tasks"]]
+            out.table(("task", "repo", "stage", "status", "owner"), rows)
+        return
+    changes = _changes(*pages)
+    if out.json:
+        out.document({"from": pages[0]["position"], "to": pages[1]["position"], "changes": changes})
+    else:
+        out.say(f"from position {pages[0]['position']} to {pages[1]['position']}: {len(changes)} tasks differ")
+        columns = ("task", "change", "before", "after")
+        out.table(columns, [tuple(change[name] for name in columns) for change in changes])
+
+
+def _page(db: Any, point: str, repo: str, limit: int) -> dict[str, Any]:
+    import orjson
+
+    from integrations.cli.when import parse
+    from projections.as_of import position_at, queue_at_offline
+    from projections.base import answer
+
+    position, at_us = parse(point, "--at")
+    if position is None:
+        position = answer(db, position_at(at_us))
+    found = queue_at_offline(db, position, limit=limit, repo=repo)
+    return {"position": found.position, "counts": found.counts, "tasks": [orjson.loads(task) for task in found.tasks]}
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, str]]:
+    """Per task that differs: opened, ended, moved (stage), or changed (status)."""
+    old, new = ({t["task"]: t for t in page["tasks"]} for page in (before, after))
+    changes = []
+    for task in sorted(old.keys() | new.keys()):
+        was, now = _state(old.get(task)), _state(new.get(task))
+        if was != now:
+            moved = task in old and task in new and old[task]["stage"] != new[task]["stage"]
+            change = "opened" if task not in old else "ended" if task not in new else "moved" if moved else "changed"
+            changes.append({"task": task, "change": change, "before": was, "after": now})
+    return changes
+
+
+def _state(task: dict[str, Any] | None) -> str:
+    return f"{task['stage']} {task['status']}" if task else ""
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{stage} {n}" for stage, n in counts.items()) or "nothing is open"
+
+
 def _show(out: Output, data: dict[str, Any], now_us: int, limit: int) -> None:
     from integrations.cli.output import lasted
 
-    counts = ", ".join(f"{stage} {n}" for stage, n in data["counts"].items()) or "nothing is open"
-    out.say(f"position {data['position']}; {counts}")
+    out.say(f"position {data['position']}; {_counts(data['counts'])}")
     tasks = data["tasks"]
     if tasks:
         out.head(f"Open tasks ({len(tasks)}{' or more' if len(tasks) == limit else ''})")

@@ -238,6 +238,22 @@ def test_queue_shows_what_is_open_parked_and_reclaimed(cli: Cli) -> None:
     assert "T-3" in cli("queue")
 
 
+def test_queue_tells_an_earlier_point_and_what_changed_since(cli: Cli) -> None:
+    now = cli.json("queue")
+    early = cli.json("queue", "--at", "9")
+    assert early["position"] == 9
+    assert {task["stage"] for task in early["tasks"]} == {"review"}
+    assert cli.json("queue", "--at", str(now["position"]))["counts"] == now["counts"]
+    assert cli.json("queue", "--at", "2999-01-01")["counts"] == now["counts"]
+    assert cli.json("queue", "--at", "2000-01-01")["tasks"] == []
+    changes = {c["task"]: c["change"] for c in cli.json("queue", "--diff", "9", str(now["position"]))["changes"]}
+    assert (changes["T-1"], changes["T-3"], changes["T-5"]) == ("ended", "moved", "moved")
+    assert "tasks differ" in cli("queue", "--diff", "9", "2999-01-01")
+    assert "as of position 9" in cli("queue", "--at", "9")
+    cli("queue", "--at", "soon", code=2)
+    cli("queue", "--at", "1", "--diff", "1", "2", code=2)
+
+
 @pytest.mark.proves("A3")
 def test_verify_answers_with_a_head_that_a_later_verify_accepts(cli: Cli) -> None:
     found = cli.json("verify")
