@@ -36,6 +36,10 @@ MAX_FRUITLESS = 3
 """Terms in a row without a closed step; the next one parks (O2, R55)."""
 
 
+MAX_ROLLBACKS = 3
+"""In one generation; a step that is refused once more then parks, or an automatic route would go round for ever."""
+
+
 # Actions and results are dataclasses and no NamedTuples: there Locked() == Unlocked(), and a cache would mix them up.
 
 
@@ -425,7 +429,8 @@ def _park(run: Run, s: TaskState, view: TaskState, step: StepPlan, decision: Dec
     why = _observed(run, view, step, decision)
     row, fact, _ = decision.cell
     refused = row == "retry" and fact is Fact.ABSENT and not (view.landed or view.loose)
-    if refused and view.plan.on_failure and decision.verdict is Verdict.PARK:
+    allowed = view.plan.on_failure and view.rollbacks < MAX_ROLLBACKS
+    if refused and allowed and decision.verdict is Verdict.PARK:
         back = StageMoved(view.plan.source, view.plan.on_failure)
         reason = f"{step.name}: {decision.why}"
         return Append(s, (*run.pending, why, run.draft(back), run.draft(Released(Ending.ROLLED_BACK, reason))))

@@ -51,6 +51,7 @@ class TaskState(NamedTuple):
     fruitless: int = 0  # terms in a row without a closed step; a look at a waiting task is none (O2)
     looks: int = 0  # terms in a row that ended waiting
     lane: str = ""
+    rollbacks: int = 0  # in this generation
     loose: bool = False  # an attempt before the last was superseded in doubt and may still land (exclusive, repeatable)
 
     @property
@@ -101,6 +102,14 @@ def _without(attempts: tuple[tuple[str, int], ...], step: str) -> tuple[tuple[st
     return tuple([pair for pair in attempts if pair[0] != step]) if attempts else ()
 
 
+def _forgive_last(s: TaskState) -> tuple[tuple[str, int], ...]:
+    """Its term died with the attempt open: our own restart uses none up (R43, R126); `fruitless` bounds such terms."""
+    step = s.current
+    if step is None:
+        return s.forgiven
+    return (*_without(s.forgiven, step.name), (step.name, _count(s.forgiven, step.name) + 1))
+
+
 def evolve(s: TaskState, e: Draft) -> TaskState:
     """Take in one event. Total: a stored fact is never refused."""
     match e.body:
@@ -117,14 +126,17 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             freed = s.hold is Hold.PARKED and not s.owner and fact is Fact.OURS
             return s._replace(hold=Hold.NONE, fruitless=0, looks=0) if freed else s
         case Acquired(owner=owner, plan=plan):
-            return s._replace(epoch=e.epoch, owner=owner.run, plan=plan, fruitless=s.fruitless + 1)
+            term = s._replace(epoch=e.epoch, owner=owner.run, plan=plan, fruitless=s.fruitless + 1)
+            return term._replace(forgiven=_forgive_last(s)) if s.owner and s.open else term
         case Released(ending=ending):
             waiting = ending is Ending.WAITING
             looks, fruitless = (s.looks + 1, s.fruitless - 1) if waiting else (0, s.fruitless)
             return s._replace(owner="", looks=looks, fruitless=max(0, fruitless))
         case StageMoved(to_stage=to_stage, final=final):
             hold = Hold.DONE if final else s.hold
-            return s._replace(stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0, forgiven=s.intents)
+            back = s.plan is not None and to_stage != s.plan.target
+            moved = s._replace(stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0)
+            return moved._replace(forgiven=s.intents, rollbacks=s.rollbacks + back)
         case Parked():
             return s._replace(hold=Hold.PARKED, lane="")
         case Settled(applied=applied):
