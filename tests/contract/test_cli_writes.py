@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -140,29 +140,31 @@ def test_the_same_commands_give_the_same_answers_here_and_through_the_service(
     assert {event["actor"] for event in found["events"]} == {"operator"}
 
 
-def test_the_verbs_of_a_person_are_events_with_their_reason(cli: Cli) -> None:
-    cli("open", "ORCH-1", *OPEN)
-    cli("pause", "ORCH-1", "--reason", "release freeze")
-    assert cli.json("inspect", "ORCH-1")["status"] == "paused"
-    cli("advance", "ORCH-1", code=1)
-    cli("resume", "ORCH-1", "--reason", "it is over")
-    cli("retry", "ORCH-1", "--reason", "not parked", code=1)
-    cli("settle", "ORCH-1", "--as", "applied", "--evidence", "seen", "--reason", "x", code=1)
-    cli("settle", "ORCH-1", "--as", "perhaps", "--evidence", "seen", "--reason", "x", code=2)
-    cli("cancel", "ORCH-1", "--reason", "no longer wanted")
-    assert cli.json("inspect", "ORCH-1")["status"] == "canceled"
-    cli("reopen", "ORCH-1", "--stage", "nowhere", "--reason", "again", code=1)
-    cli("reopen", "ORCH-1", "--stage", "review", "--reason", "again")
-    found = cli.json("inspect", "ORCH-1")
-    assert (found["stage"], found["generation"], found["verified"]) == ("review", 2, True)
-    said = [event["body"].get("reason") for event in found["events"]]
-    assert [reason for reason in said if reason] == [
-        "release freeze",
-        "it is over",
-        "no longer wanted",
-        "no longer wanted",
-        "again",
-    ]
+@pytest.mark.parametrize("served", [False, True])
+def test_the_verbs_of_a_person_are_events_with_their_reason(cli: Cli, tmp_path: Path, served: bool) -> None:
+    with service(tmp_path / "journal.toml") if served else nullcontext():
+        cli("open", "ORCH-1", *OPEN)
+        cli("pause", "ORCH-1", "--reason", "release freeze")
+        assert cli.json("inspect", "ORCH-1")["status"] == "paused"
+        cli("advance", "ORCH-1", code=1)
+        cli("resume", "ORCH-1", "--reason", "it is over")
+        cli("retry", "ORCH-1", "--reason", "not parked", code=1)
+        cli("settle", "ORCH-1", "--as", "applied", "--evidence", "seen", "--reason", "x", code=1)
+        cli("settle", "ORCH-1", "--as", "perhaps", "--evidence", "seen", "--reason", "x", code=2)
+        cli("cancel", "ORCH-1", "--reason", "no longer wanted")
+        assert cli.json("inspect", "ORCH-1")["status"] == "canceled"
+        cli("reopen", "ORCH-1", "--stage", "nowhere", "--reason", "again", code=1)
+        cli("reopen", "ORCH-1", "--stage", "review", "--reason", "again")
+        found = cli.json("inspect", "ORCH-1")
+        assert (found["stage"], found["generation"], found["verified"]) == ("review", 2, True)
+        said = [event["body"].get("reason") for event in found["events"]]
+        assert [reason for reason in said if reason] == [
+            "release freeze",
+            "it is over",
+            "no longer wanted",
+            "no longer wanted",
+            "again",
+        ]
 
 
 @pytest.mark.proves("S4")
