@@ -49,7 +49,7 @@ async def audited(d: Desk, times: int = 2) -> None:
         await Auditor(d.journal).round(audit=True)
 
 
-@pytest.mark.proves("P6", "V9", "FR-4", "I7")
+@pytest.mark.proves("V9", "FR-4", "I7", "I18")
 async def test_a_parked_task_whose_effect_shows_up_is_freed_and_converges_without_another_call(tmp_path: Path) -> None:
     async with desk(tmp_path, three_stages(ship="manual", attempts=2), step=LateStep) as d:
         await d.open("T-1", stage="ship")
@@ -67,7 +67,7 @@ async def test_a_parked_task_whose_effect_shows_up_is_freed_and_converges_withou
         assert step_of(d).calls(KEY) == ["1.2"]
 
 
-@pytest.mark.proves("P6", "I21")
+@pytest.mark.proves("I21")
 async def test_a_parked_task_that_somebody_holds_is_not_written_to(tmp_path: Path) -> None:
     async with desk(tmp_path, three_stages(ship="manual", attempts=2), step=LateStep) as d:
         await d.open("T-1", stage="ship")
@@ -101,7 +101,7 @@ async def test_what_was_parked_for_its_fruitless_terms_is_left_to_a_person(tmp_p
         assert (await d.journal.stream("T-1")).version == version
 
 
-@pytest.mark.proves("V7", "P6")
+@pytest.mark.proves("V7", "FR-5")
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
 async def test_what_a_person_decided_is_not_undone_by_an_effect_that_shows_up(tmp_path: Path, verb: str) -> None:
     async with desk(tmp_path, three_stages(ship="manual", attempts=2), step=LateStep) as d:
@@ -117,7 +117,7 @@ async def test_what_a_person_decided_is_not_undone_by_an_effect_that_shows_up(tm
         assert await hazards(d) == (landed if verb == "cancel" else [])
 
 
-@pytest.mark.proves("P9", "V5", "R50")
+@pytest.mark.proves("V5", "V7", "R50")
 async def test_an_effect_that_vanished_under_a_done_task_is_a_hazard_once_and_drives_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path, three_stages(ship="manual")) as d:
         await d.open("T-1", stage="ship")
@@ -130,7 +130,7 @@ async def test_an_effect_that_vanished_under_a_done_task_is_a_hazard_once_and_dr
         assert (await d.stage("T-1"), len(step_of(d).calls(KEY))) == ("done", 1)
 
 
-@pytest.mark.proves("P4", "P5", "V5", "V3")
+@pytest.mark.proves("V5", "V3")
 async def test_a_passed_step_that_is_absent_is_a_hazard_and_one_that_cannot_be_asked_is_none(tmp_path: Path) -> None:
     async with desk(tmp_path, three_stages(ship="manual")) as d:
         await d.open("T-1", stage="ship")

@@ -54,8 +54,8 @@ def jobs(stage: Stage) -> list[tuple[str, int, int]]:
         return db.execute("SELECT state, attempts, losses FROM journal_jobs ORDER BY id").fetchall()
 
 
-@pytest.mark.proves("R126", "R48", "FR-3", "R29")
-def test_a_job_that_outlives_its_killed_service_is_left_alone_and_its_loss_costs_no_try(tmp_path: Path) -> None:
+@pytest.mark.proves("R126", "R48", "FR-3", "R29", "R68")
+def test_neither_a_clean_stop_nor_a_kill_in_the_last_try_of_a_job_uses_it_up(tmp_path: Path) -> None:
     stage = build_stage(tmp_path / "stage", 1)
     ran, go = tmp_path / "ran", tmp_path / "go"
     with_job(stage, *python(JOB), str(ran), str(go))
@@ -64,34 +64,22 @@ def test_a_job_that_outlives_its_killed_service_is_left_alone_and_its_loss_costs
         first.wait_for("/readyz")
         task = open_task(first, stage, 1)
         until(lambda: notes(ran) == 1, "the job starts")
-        first.kill()
+        first.kill(signal.SIGTERM)  # ended with its service: back into the queue, uncharged
         first.wait()
+        assert jobs(stage) == [("queued", 0, 0)]
         second = group.start()
-        second.wait_for("/readyz")
-        looks = second.get("/queue").json()["position"]
-        time.sleep(2.5)  # more than two rounds of reaper and worker: both see it and leave it
-        assert (notes(ran), jobs(stage)) == (1, [("running", 0, 0)])
-        assert second.get("/queue").json()["position"] == looks
+        until(lambda: notes(ran) == 2, "the job starts again")
+        second.kill()
+        second.wait()
+        third = group.start()
+        third.wait_for("/readyz")
+        position = third.get("/queue").json()["position"]
+        time.sleep(2.5)  # more than two rounds of reaper and worker: both meet the job, and leave it alone
+        assert (notes(ran), jobs(stage)) == (2, [("running", 0, 0)])
+        assert third.get("/queue").json()["position"] == position
         go.touch()  # it ends; nobody saw with which code, so it is done again
-        second.wait_for_stage(task, "deploy-staging", "deploy", "done")
-        assert (notes(ran), jobs(stage)) == (2, [("done", 0, 1)])
-
-
-@pytest.mark.proves("R126")
-def test_a_clean_restart_in_the_middle_of_the_last_try_is_no_loss_and_no_failure(tmp_path: Path) -> None:
-    stage = build_stage(tmp_path / "stage", 1)
-    ran, go = tmp_path / "ran", tmp_path / "go"
-    with_job(stage, *python(JOB), str(ran), str(go))
-    with services(stage) as group:
-        for n in (1, 2):
-            service = group.start()
-            service.wait_for("/readyz")
-            if n == 1:
-                open_task(service, stage, 1)
-            until(lambda: notes(ran) == n, "the job starts")  # noqa: B023  (looked at before the next turn)
-            service.kill(signal.SIGTERM)
-            service.wait()
-            assert jobs(stage) == [("queued", 0, 0)]
+        third.wait_for_stage(task, "deploy-staging", "deploy", "done")
+        assert (notes(ran), jobs(stage)) == (3, [("done", 0, 1)])
 
 
 @pytest.mark.proves("R69", "R70", "R73", "DC-4")
