@@ -5,6 +5,5 @@ GAPS: dict[str, str] = {
     "TR-8": "not yet",
     "A6": "not yet",
     "O7": "not yet",
-    "I18": "not yet",
     "I25": "not yet",
 }

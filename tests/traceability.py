@@ -18,7 +18,7 @@ from tests.gaps import GAPS
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/traceability.md"
 MUST_BE_PROVED = ("docs/reference/requirements.md", "docs/reference/protocol.md")
-MAY_BE_PROVED = "docs/reference/reports.md"
+MAY_BE_PROVED = ("docs/reference/reports.md", "docs/reference/recovery.md")
 _ENTRY = re.compile(r"^- \*\*((?:FR|DC|NFR|TR)-\d+|[A-Z]\d+)\*\* (.*)$", re.MULTILINE)
 _ID = re.compile(r"([A-Z]+)(-?)0*(\d+)\Z")
 
@@ -92,8 +92,11 @@ def faults(proved: Proofs, must: Mapping[str, str], may: Mapping[str, str], gaps
 
 def all_faults(root: Path = ROOT) -> list[str]:
     """Name the faults of this repository's trace."""
-    must = {name: text for page in MUST_BE_PROVED for name, text in entries(page, root).items()}
-    return faults(proofs(root), must, entries(MAY_BE_PROVED, root), GAPS)
+    must, may = (
+        {name: text for page in pages for name, text in entries(page, root).items()}
+        for pages in (MUST_BE_PROVED, MAY_BE_PROVED)
+    )
+    return faults(proofs(root), must, may, GAPS)
 
 
 def _short(text: str) -> str:
@@ -111,7 +114,7 @@ def _rows(title: str, defined: Mapping[str, str], proved: Proofs) -> Iterator[st
 
 def render(proved: Proofs, root: Path = ROOT) -> str:
     """Write the page."""
-    requirements, protocol, reports = (entries(page, root) for page in (*MUST_BE_PROVED, MAY_BE_PROVED))
+    requirements, protocol, reports, rows = (entries(page, root) for page in (*MUST_BE_PROVED, *MAY_BE_PROVED))
     must = {**requirements, **protocol}
     covered = sum(name in proved for name in must)
     lines = [
@@ -124,6 +127,11 @@ def render(proved: Proofs, root: Path = ROOT) -> str:
         *_rows("[Protocol rules and invariants](reference/protocol.md)", protocol, proved),
         *_rows(
             "[Reports](reference/reports.md) with a test", {k: v for k, v in reports.items() if k in proved}, proved
+        ),
+        *_rows(
+            "[Recovery rows and kinds of tests](reference/recovery.md) with a test",
+            {k: v for k, v in rows.items() if k in proved},
+            proved,
         ),
         "",
         "## Known gaps",
