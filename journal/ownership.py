@@ -120,6 +120,10 @@ class LockFile:
         os.close(fd)
 
 
+LOOKS_AT_WRITER = 5
+"""Tries for the writer lock; it decides about a whole process, so a glance of `is_held` must not."""
+
+
 class Locks:
     """The locks of one journal."""
 
@@ -136,6 +140,11 @@ class Locks:
     def take_writer(self, actor: str, address: str = "") -> LockFile | None:
         """The lock that says which process may drive at all, held for the life of the process."""
         lock = LockFile.take(self.writer_path())
+        for _ in range(LOOKS_AT_WRITER):
+            if lock is not None:
+                break
+            time.sleep(0.002)  # somebody may only be looking whether it is held, which takes it for a moment
+            lock = LockFile.take(self.writer_path())
         if lock:
             lock.write(self.holder(actor, address=address))
         return lock
