@@ -143,7 +143,7 @@ class Locks:
         for _ in range(LOOKS_AT_WRITER):
             if lock is not None:
                 break
-            time.sleep(0.002)  # somebody may only be looking whether it is held, which takes it for a moment
+            time.sleep(0.002)  # noqa: TID251  somebody may only be looking, which takes it for a moment
             lock = LockFile.take(self.writer_path())
         if lock:
             lock.write(self.holder(actor, address=address))
