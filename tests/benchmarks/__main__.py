@@ -9,42 +9,55 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from integrations.telemetry.logs import configure_logs
-from tests.benchmarks import appends, peers, recovering, report, stepping
+from tests.benchmarks import appends, peers, reading, recovering, report, serving, starting, stepping
+from tests.benchmarks.logs import Logs
 from tests.benchmarks.measuring import Row
 from tests.benchmarks.sizes import FULL, QUICK, Sizes
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Part = Callable[[Path, Sizes, list[peers.Peer]], Awaitable[list[Row]]]
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every part gets."""
+
+    folder: Path  # of this part, gone after it
+    sizes: Sizes
+    others: list[peers.Peer]
+    logs: Logs
 
 
-async def _appends(folder: Path, sizes: Sizes, others: list[peers.Peer]) -> list[Row]:
-    del others
-    return [await appends.measure(folder, sizes, name) for name in appends.PRODUCERS]
+async def _appends(run: Run) -> list[Row]:
+    return [await appends.measure(run.folder, run.sizes, name) for name in appends.PRODUCERS]
 
 
-PARTS: dict[str, Part] = {
+PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
     "appends": _appends,
-    "stepping": stepping.measure,
-    "recovering": recovering.measure,
+    "stepping": lambda run: stepping.measure(run.folder, run.sizes, run.others),
+    "recovering": lambda run: recovering.measure(run.folder, run.sizes, run.others),
+    "reading": lambda run: reading.measure(run.logs, run.sizes),
+    "starting": lambda run: starting.measure(run.logs, run.sizes),
+    "serving": lambda run: serving.measure(run.folder, run.logs, run.sizes),
+    "growing": lambda run: recovering.measure_growth(run.logs, run.sizes),
 }
-"""What can be asked for by name, in the order in which it is measured."""
+"""What can be asked for by name, in the order in which it is measured; the last one writes to the long logs."""
 
 
 async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
-    others = peers.installed()
-    for peer in others:
-        await peer.start(folder)
+    others = peers.installed() if {"stepping", "recovering"} & set(names) else []
     rows: list[Row] = []
     try:
+        for peer in others:
+            await peer.start(folder)
         for name in names:
             print(f"bench: {name}", file=sys.stderr, flush=True)
             part = folder / name
             part.mkdir()
-            rows += await PARTS[name](part, sizes, others)
+            rows += await PARTS[name](Run(part, sizes, others, Logs(folder)))
             shutil.rmtree(part)
     finally:
         for peer in others:

@@ -17,7 +17,8 @@ from journal.shell import Ports
 from journal.words import Kind
 from projections import all_views
 from recovery.plan import make_plan
-from tests.benchmarks.measuring import Row, Side, Timed, compared, in_turn, timed
+from tests.benchmarks.logs import Logs
+from tests.benchmarks.measuring import Row, Side, Timed, compared, grown, in_turn, timed
 from tests.benchmarks.peers import Peer
 from tests.benchmarks.scenery import AT_ONCE, FarSide, adapters, new_task, open_six, six_steps
 from tests.benchmarks.sizes import Sizes
@@ -123,4 +124,20 @@ async def measure(folder: Path, sizes: Sizes, peers: list[Peer]) -> list[Row]:
 
             await in_turn(min(sizes.rounds, 3), (side, ours), (base, theirs))
             rows.append(compared(name, side, base, unit="tasks"))
+    return rows
+
+
+async def measure_growth(logs: Logs, sizes: Sizes) -> list[Row]:
+    """P7: the same doubts on top of a short history and of longer ones."""
+    rows, far, numbers = [], FarSide(), count()
+
+    async def once(path: Path) -> Timed:
+        await leave_in_doubt(path, far, sizes.doubts, f"GROWN{next(numbers)}")
+        return await recover(path, far, sizes.doubts)
+
+    for events in sizes.long_logs:
+        short, long = Side(f"{sizes.short_log:,} events"), Side(f"{events:,} events")
+        paths = logs.of(sizes.short_log), logs.of(events)
+        await in_turn(min(sizes.rounds, 3), (short, lambda: once(paths[0])), (long, lambda: once(paths[1])))  # noqa: B023
+        rows.append(grown("P7", short, long, unit="tasks", note=f"{sizes.doubts:,} in doubt"))
     return rows

@@ -1,0 +1,106 @@
+"""P10, P11: fold every view anew, verify the chain, audit one task; at the size of a short log and of long ones."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from integrations.cli.reading import audit
+from journal.chain import hash_body, header, link
+from journal.log.connection import open_reader, open_writer
+from journal.log.offline import open_evidence
+from journal.log.schema import COLUMNS
+from journal.projection import catch_up
+from projections import all_views
+from recovery.verify import verify_chain
+from tests.benchmarks.logs import Logs, name_of
+from tests.benchmarks.measuring import Row, Side, Timed, compared, grown, in_turn, timed
+from tests.benchmarks.sizes import Sizes
+
+_ALL = f"SELECT {COLUMNS} FROM journal_events ORDER BY position"  # noqa: S608
+NEWEST = 2**63 - 1
+_AUDITS = 50
+
+
+async def measure(logs: Logs, sizes: Sizes) -> list[Row]:
+    """Every figure at every size of log."""
+    rows: list[Row] = []
+    for events in (sizes.short_log, *sizes.long_logs):
+        path, rounds = logs.of(events), sizes.rounds if events <= 100_000 else 1
+        rows += [await _rebuild(path, rounds, events), await _chain(path, rounds, events)]
+    rows += [await _audit(logs, sizes, events) for events in sizes.long_logs]
+    return rows
+
+
+def _size(events: int) -> str:
+    return f"{events / 1e6:g} million events" if events >= 1_000_000 else f"{events // 1000} thousand events"
+
+
+async def _rebuild(path: Path, rounds: int, events: int) -> Row:
+    ours, base = Side("rebuild"), Side("reading the rows")
+
+    async def rebuild() -> Timed:
+        with closing(open_writer(path)) as db, timed(_count(db)) as round_:
+            catch_up(db, all_views(), rebuild=True)
+        return round_
+
+    await in_turn(rounds, (ours, rebuild), (base, lambda: _read(path)))
+    return compared("P10", ours, base, unit="events", note=_size(events))
+
+
+async def _read(path: Path) -> Timed:
+    with closing(open_reader(path)) as db, timed(_count(db)) as round_:
+        for _ in db.execute(_ALL):
+            pass
+    return round_
+
+
+async def _chain(path: Path, rounds: int, events: int) -> Row:
+    ours, base = Side("verify_chain"), Side("a loop")
+
+    async def product() -> Timed:
+        with closing(open_reader(path)) as db, timed(_count(db)) as round_:
+            assert verify_chain(db).intact
+        return round_
+
+    async def plain() -> Timed:
+        with closing(open_reader(path)) as db, timed(_count(db)) as round_:
+            _plain_loop(db)
+        return round_
+
+    await in_turn(rounds, (ours, product), (base, plain))
+    return compared("P10v", ours, base, unit="events", note=_size(events))
+
+
+def _plain_loop(db: sqlite3.Connection) -> None:
+    """The least that a program in Python can do to see that no hash is wrong."""
+    before = bytes(32)
+    for (
+        position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, text, body, at, prev, own,
+    ) in db.execute(_ALL):  # fmt: skip
+        head = header(position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at)
+        assert hash_body(text) == body and prev == before and link(prev, body, head) == own
+        before = own
+
+
+async def _audit(logs: Logs, sizes: Sizes, events: int) -> Row:
+    short, long = Side(_size(sizes.short_log)), Side(_size(events))
+
+    async def audits(path: Path, tasks: int) -> Timed:
+        with timed(_AUDITS) as round_:
+            for n in range(_AUDITS):
+                with open_evidence(path) as db:
+                    assert audit(db, name_of(n * (tasks // _AUDITS)), NEWEST).findings.intact
+        return round_
+
+    await in_turn(
+        max(3, sizes.rounds),
+        (short, lambda: audits(logs.of(sizes.short_log), sizes.short_log // 20)),
+        (long, lambda: audits(logs.of(events), events // 20)),
+    )
+    return grown("P11", short, long, unit="audits", note=_size(events))
+
+
+def _count(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT max(position) FROM journal_events").fetchone()[0])
