@@ -82,7 +82,7 @@ async def drive(
         # A bug or a cancellation: the intent stays open for whoever comes next, the lock must not stay taken.
         ports.drop_lock()
     assert run.ending is not None or run.busy is not None
-    return _answer(tools, run, before, ports.stream)
+    return _answer(tools, run, before, ports)
 
 
 def _ended(ports: TaskPorts) -> str | None:
@@ -130,8 +130,9 @@ async def perform(ports: Ports, action: Action, run: Run) -> Result:
             raise AssertionError(action)
 
 
-def _answer(tools: Tools, run: Run, before: Stream, after: Stream) -> Answer:
+def _answer(tools: Tools, run: Run, before: Stream, ports: TaskPorts) -> Answer:
     """The ending in the caller's terms."""
+    after = ports.stream
     task, stage, epoch = run.task, after.state.stage or before.state.stage, after.state.epoch
     assert run.ending is not None
     match run.ending:
@@ -142,7 +143,7 @@ def _answer(tools: Tools, run: Run, before: Stream, after: Stream) -> Answer:
             holder = read_holder(tools.locks.task_path(task))
             return Deferred(task, str(holder), before.state.epoch)
         case Ending.LOST:
-            return LostRace(task, stage, epoch, run.reason)
+            return LostRace(task, stage, epoch, ports.astray or run.reason)
         case Ending.PARKED:
             return Parked(task, stage, run.reason)
         case Ending.WAITING:

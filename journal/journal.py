@@ -26,9 +26,10 @@ from journal.errors import (
     UnknownTaskError,
 )
 from journal.events import Draft, Event, Opened
+from journal.log.companion import Companion
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
-from journal.log.unit import Unit, Written
+from journal.log.unit import Astray, Unit, Written
 from journal.ownership import LockFile, Locks, read_holder
 from journal.pipeline import Pipeline
 from journal.ports import Clock, Gate, Ids, StepAdapter
@@ -110,6 +111,7 @@ class Journal:
         address: str = "",
         wrap: Wrap | None = None,
         writer_lock: LockFile | None = None,
+        companion: Companion | None = None,
     ) -> Pending[Self]:
         """
         Open the journal in a database file, beside whatever else lies in it (NFR-3): `async with`, or `await`.
@@ -127,6 +129,7 @@ class Journal:
             address: Where this process listens, for command lines that find the lock taken.
             wrap: Stands before the ports of every run (crash points in demo and tests).
             writer_lock: The lock, if the caller has it already (a standby that took over).
+            companion: A host's table in the same file that shows the stages; then the file is the host's.
 
         Raises:
             NotWriterError: `write`, and another process holds the writer lock.
@@ -146,6 +149,7 @@ class Journal:
                 address if write else None,
                 wrap,
                 writer_lock,
+                companion,
             )
         )
 
@@ -163,6 +167,7 @@ class Journal:
         address: str | None,  # None = only read
         wrap: Wrap | None,
         lock: LockFile | None,
+        companion: Companion | None,
     ) -> Self:
         _check_adapters(pipeline, steps, gates)
         locks = Locks(path, this_process(ids.instance()))
@@ -173,8 +178,9 @@ class Journal:
                 raise NotWriterError(path=str(path), holder=str(read_holder(locks.writer_path())))
         try:
             log = await SqliteLog.open(
-                path, write=write, clock=clock, new_id=ids.instance, projections=projections, redact=redact
-            )
+                path, write=write, clock=clock, new_id=ids.instance, projections=projections, redact=redact,
+                companion=companion,
+            )  # fmt: skip
         except BaseException:
             if lock is not None:
                 lock.release()
@@ -227,6 +233,8 @@ class Journal:
         task = names.task_id(wanted.task)
         draft = Draft(body, generation=1, actor=names.word(actor, "actor"))
         answer = await self.log.append(Unit(Stream(task), (draft,)))
+        if isinstance(answer, Astray):
+            raise InvalidInputError(what=f"task {task}", why=answer.why)
         if not isinstance(answer, Written):
             raise TaskExistsError(task=task, existing=task)
         return answer.stream
@@ -300,11 +308,11 @@ class Journal:
 
     @never_raises
     async def reopen(
-        self, task: str, *, stage: str, reason: str, head: str = "", actor: str = "operator"
+        self, task: str, *, stage: str, reason: str, head: str = "", expect: str = "", actor: str = "operator"
     ) -> Done | Refused:
-        """Begin a new generation at a stage."""
+        """Begin a new generation at a stage; a program names the stage it believes in, a person need not."""
         self._must_write()
-        return await verbs.reopen(self.tools, self.pipeline, task, actor, reason, stage=stage, head=head)
+        return await verbs.reopen(self.tools, self.pipeline, task, actor, reason, stage=stage, head=head, expect=expect)
 
     @never_raises
     async def change_head(self, task: str, *, head: str, actor: str) -> Done | Deferred | LostRace | Refused:

@@ -36,7 +36,7 @@ from journal.engine import (
 from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft
 from journal.log.port import EventLog
-from journal.log.unit import Moved, Taken, Unit, Written
+from journal.log.unit import Astray, Moved, Taken, Unit, Written
 from journal.names import MAX_INTEGER, shown
 from journal.ownership import LockFile, Locks, held_for_s, is_held, read_holder, same_ids
 from journal.plan import EdgePlan, StepPlan
@@ -114,6 +114,7 @@ class TaskPorts:
         self._lock: LockFile | None = None
         self.running: Running | None = None
         self.stream = Stream(task)
+        self.astray = ""  # why a unit was refused although the stream had not moved
 
     # -- the lock -----------------------------------------------------------------------------------------------------
 
@@ -171,6 +172,10 @@ class TaskPorts:
                 return Occupied(holder)
             case Moved():
                 self.stream = await self._tools.log.read(self._task)
+                return Lost(self.stream.state)
+            case Astray(why=why):
+                # Whoever shares the file moved the task: the same lost race, told by another witness (FR-2).
+                self.astray = why
                 return Lost(self.stream.state)
 
     # -- the world ----------------------------------------------------------------------------------------------------

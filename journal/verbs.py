@@ -27,7 +27,7 @@ from journal.events import (
     Resumed,
     Settled,
 )
-from journal.log.unit import Unit, Written
+from journal.log.unit import Astray, Unit, Written
 from journal.ownership import read_holder
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan
@@ -104,9 +104,22 @@ async def settle(tools: Tools, task: str, actor: str, reason: str, *, applied: b
 
 
 async def reopen(
-    tools: Tools, pipeline: Pipeline, task: str, actor: str, reason: str, *, stage: str, head: str = ""
+    tools: Tools, pipeline: Pipeline, task: str, actor: str, reason: str, *, stage: str, head: str = "", expect: str
 ) -> Done | Refused:
-    """Begin a new generation at a stage: every step may run again, under new keys."""
+    """
+    Begin a new generation at a stage: every step may run again, under new keys.
+
+    Args:
+        tools: What runs share.
+        pipeline: Knows the stages.
+        task: Its id.
+        actor: Who asks.
+        reason: For people.
+        stage: Where the task goes.
+        head: Its new head; "" = the old one.
+        expect: "" = a person asks. A program names the stage that it believes in, and is refused once something
+            irreversible was applied: only a person may decide that it happens again.
+    """
     if stage not in pipeline.stages:
         return Refused(task, f"unknown stage '{names.shown(stage)}'; known: {', '.join(pipeline.stages)}")
     body = Reopened(stage, names.commit_id(head) if head else "", names.prose(reason, "reason"))
@@ -114,6 +127,10 @@ async def reopen(
     def decide(s: Stream) -> tuple[Draft, ...] | Refused:
         if s.state.owner or s.state.open:
             return Refused(s.task, "the task is owned or in doubt; release or settle it first", s.state.stage)
+        if expect and s.state.stage != expect:
+            return Refused(s.task, f"the task is in stage {s.state.stage}, not in {expect}", s.state.stage)
+        if expect and s.state.landed:
+            return Refused(s.task, "something irreversible was applied; only `journal reopen` goes back", s.state.stage)
         return (replace(_draft(s, actor, body), generation=s.state.generation + 1),)
 
     return await _write(tools, task, "reopened", decide)
@@ -204,4 +221,6 @@ async def _write(tools: Tools, task: str, what: str, decide: Decide) -> Done | R
             return Refused(task, str(error), stream.state.stage)
         if isinstance(answer, Written):
             return _done(answer.stream, what)
+        if isinstance(answer, Astray):
+            return Refused(task, answer.why, stream.state.stage)
     return Refused(task, f"the task kept moving through {TRIES} tries; try again", "")

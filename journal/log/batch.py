@@ -15,8 +15,9 @@ from journal.admit import admit_each
 from journal.chain import GENESIS
 from journal.errors import InadmissibleError, JournalError, TaskExistsError
 from journal.events import Acquired, Event, Intended, Opened
+from journal.log.companion import Companion, move_of
 from journal.log.rows import Redact, place
-from journal.log.unit import Answer, Moved, Taken, Unit, Written
+from journal.log.unit import Answer, Astray, Moved, Taken, Unit, Written
 from journal.state import TaskState
 
 
@@ -41,6 +42,7 @@ class Batch:
         known: Mapping[str, int] = MappingProxyType({}),
         redact: Redact | None = None,
         full: JournalError | None = None,
+        companion: Companion | None = None,
     ) -> None:
         """
         Begin a batch inside a transaction.
@@ -53,8 +55,10 @@ class Batch:
                 refused by the table's own trigger.
             redact: Takes known secrets out of stored bodies.
             full: Why no term or effect may begin; None if there is room (S10).
+            companion: What shares the file and follows the stages.
         """
         self._db, self._at, self._redact, self._full = db, at, redact, full
+        self._companion = companion
         self.position, self.hash, self.lanes = head.position, head.hash, dict(head.lanes)
         self._lanes_before = head.lanes
         self.events: list[Event] = []
@@ -87,6 +91,10 @@ class Batch:
             placed = self._place(unit, states)
         except JournalError as error:
             return error
+        # Last, when nothing else can refuse the unit: what the companion writes is not undone for one member alone.
+        move = move_of(unit, state.stage) if self._companion is not None else None
+        if self._companion is not None and move is not None and (why := self._companion.move(self._db, move)):
+            return Astray(why)
         self._keep(unit, placed)
         return placed
 

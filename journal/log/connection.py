@@ -12,9 +12,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from journal.errors import DamagedError, NewerSchemaError, StoreUnavailableError
+from journal.log.companion import Companion
+from journal.log.ground import wal_reset_bug
 from journal.log.schema import APPLICATION_ID, SCHEMA_NUMBER, migrate, missing_guards, schema_number
 
-WRITER_PRAGMAS: tuple[tuple[str, str, object], ...] = (
+Pragmas = tuple[tuple[str, str, object], ...]
+"""(name, what is set, what must be read back)."""
+
+WRITER_PRAGMAS: Pragmas = (
     ("journal_mode", "WAL", "wal"),
     ("synchronous", "FULL", 2),
     ("recursive_triggers", "ON", 1),
@@ -28,18 +33,56 @@ READER_PRAGMAS = (
     ("query_only", "ON", 1),
 )
 
+# A host's triggers run on our connection when its column of stages is written: they must not begin to call themselves.
+# Our own table needs no recursive triggers, since its insert trigger looks for what REPLACE would delete (schema).
+_GUEST_PRAGMAS = tuple(p for p in READER_PRAGMAS if p[0] not in ("recursive_triggers", "query_only"))
+
 _TABLE = "journal_events"
 
 
-def open_writer(path: Path) -> sqlite3.Connection:
+def guest_pragmas(path: Path, mode: str, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Pragmas:
+    """
+    How durable commits are made in a file whose journal mode is its host's and is never changed (DESIGN 9, S1, S4).
+
+    Args:
+        path: For the message.
+        mode: The file's journal mode, as SQLite says it.
+        version: Of the SQLite library.
+
+    Raises:
+        StoreUnavailableError: Commits would not be durable, or this SQLite can lose them (R86).
+    """
+    if mode == "wal":
+        if wal_reset_bug(version):
+            raise StoreUnavailableError(
+                path=str(path),
+                why=f"the host keeps it in WAL mode, and SQLite {'.'.join(map(str, version))} can lose commits there "
+                "when two connections write (fixed in 3.44.6, 3.50.7 and 3.51.3)",
+                remedy="use a fixed SQLite, or let the host choose a rollback journal (journal_mode=DELETE)",
+            )
+        return (("synchronous", "FULL", 2), *_GUEST_PRAGMAS)
+    if mode in ("delete", "truncate", "persist"):
+        # FULL leaves a moment in which a power cut brings a deleted rollback journal back, and undoes the commit.
+        return (("synchronous", "EXTRA", 3), *_GUEST_PRAGMAS)
+    why = f"the host keeps it in journal mode '{mode}', in which a crash can lose or damage commits"
+    raise StoreUnavailableError(path=str(path), why=why, remedy="let the host choose WAL or a rollback journal")
+
+
+def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Connection:
     """
     Open the file for writing: create or migrate it, check that it is an intact journal of a known schema.
+
+    Args:
+        path: The file.
+        companion: Whose file it is, if not our own: it must exist, and its journal mode stays.
 
     Raises:
         StoreUnavailableError, DamagedError, NewerSchemaError: Each says what was found and how to mend it.
     """
     _check_path(path)
     fresh = not path.exists() or path.stat().st_size == 0
+    if fresh and companion is not None:
+        raise StoreUnavailableError(path=str(path), why="is not there or empty", remedy="name the host's database")
     try:
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.Error as error:
@@ -50,7 +93,11 @@ def open_writer(path: Path) -> sqlite3.Connection:
             raise NewerSchemaError(path=str(path), found=number, known=SCHEMA_NUMBER)
         if fresh:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _set(db, path, WRITER_PRAGMAS)
+        if companion is None:
+            _set(db, path, WRITER_PRAGMAS)
+        else:
+            _set(db, path, guest_pragmas(path, db.execute("PRAGMA journal_mode").fetchone()[0]))
+            companion.check(db, path)
         if number:
             _check_guards(db, path)  # before migrating, which would put back what was taken away without a word
         migrate(db)

@@ -13,6 +13,7 @@ import aiosqlite
 
 from journal.errors import JournalError, NotWriterError, StoreUnavailableError
 from journal.events import Event
+from journal.log.companion import Companion
 from journal.log.connection import open_reader, unavailable
 from journal.log.rows import Redact, from_row
 from journal.log.schema import COLUMNS
@@ -49,6 +50,7 @@ class SqliteLog:
         new_id: Callable[[], str],
         projections: Iterable[Projection] = (),
         redact: Redact | None = None,
+        companion: Companion | None = None,
     ) -> SqliteLog:
         """
         Open the file.
@@ -60,13 +62,15 @@ class SqliteLog:
             new_id: Makes the journal's id when it is created.
             projections: Views that are kept in the writer's transaction.
             redact: Takes known secrets out of stored bodies.
+            companion: What shares the file and follows the stages; then the file is its, and we are guests.
 
         Raises:
             StoreError: With what was found and how to mend it.
         """
-        writer = (
-            Writer(path, clock=clock, new_id=new_id, projections=tuple(projections), redact=redact) if write else None
-        )
+        views = tuple(projections)
+        writer = None
+        if write:
+            writer = Writer(path, clock=clock, new_id=new_id, projections=views, redact=redact, companion=companion)
         reader = aiosqlite.Connection(lambda: open_reader(path), iter_chunk_size=256)
         try:
             await reader

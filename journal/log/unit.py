@@ -41,7 +41,14 @@ class Taken:
     holder: str
 
 
-Answer = Written | Moved | Taken
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """Whatever shares the file with the log stands elsewhere by now, or refused to follow; nothing was written."""
+
+    why: str  # for a person
+
+
+Answer = Written | Moved | Taken | Astray
 
 _SIDE = re.compile(r"(?:INSERT (?:OR IGNORE )?INTO|UPDATE|DELETE FROM) journal_(?:inbox|jobs|cursors)\b")
 

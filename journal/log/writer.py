@@ -37,6 +37,7 @@ from journal.errors import (
 from journal.events import Acquired, Draft, Event, Intended, JournalCreated
 from journal.log import poison
 from journal.log.batch import Batch, Head
+from journal.log.companion import Companion
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
 from journal.log.rows import INSERT, Redact, place, to_row
 from journal.log.unit import Answer, Changed, Side, Unit, Written
@@ -109,8 +110,9 @@ class Writer:
         new_id: Callable[[], str],
         projections: Sequence[Projection] = (),
         redact: Redact | None = None,
+        companion: Companion | None = None,
     ) -> None:
-        self.path = path
+        self.path, self._companion = path, companion
         self._clock, self._new_id, self._projections, self._redact = clock, new_id, tuple(projections), redact
         self._queue: queue.SimpleQueue[_Entry | _Tally | None] = queue.SimpleQueue()
         self._gate, self._closed = threading.Lock(), False
@@ -199,7 +201,7 @@ class Writer:
     def _open(self) -> sqlite3.Connection:
         if reason := poison.reason(self.path):
             raise PoisonedError(path=str(self.path), why=reason)
-        db = open_writer(self.path)
+        db = open_writer(self.path, self._companion)
         try:
             self._inode = self.path.stat().st_ino
             if not (head := _stored_head(db)):
@@ -234,7 +236,8 @@ class Writer:
                 self._answer(batch, self._commit([entry.unit for entry in batch], tallies))
         with suppress(sqlite3.Error):
             self._db.execute("PRAGMA busy_timeout = 100")  # a reader elsewhere must not hold up our end (R79)
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._companion is None:  # a host's checkpoints are the host's business
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()
 
     def _drain(self) -> tuple[list[_Entry | _Tally], bool]:
@@ -279,8 +282,9 @@ class Writer:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         batch = Batch(
-            db, self._head, self._clock.now_us(), known=self._versions, redact=self._redact, full=self._full(units)
-        )
+            db, self._head, self._clock.now_us(), known=self._versions, redact=self._redact, full=self._full(units),
+            companion=self._companion,
+        )  # fmt: skip
         answers = [_aside(db, unit) if isinstance(unit, Side) else batch.take(unit) for unit in units]
         if batch.events:
             db.executemany(INSERT, [to_row(event) for event in batch.events])
