@@ -31,28 +31,27 @@ from journal.state import TaskState, evolve
 from journal.words import LOG_KINDS, OPERATOR_KINDS, OWNED_KINDS, Ending, Fact, Guard, Hold, Kind
 
 
-def admit(state: TaskState, drafts: tuple[Draft, ...], *, floor: int = 0) -> TaskState:
+def admit(state: TaskState, drafts: tuple[Draft, ...]) -> TaskState:
     """
     Check a unit against the fold it was decided from and return the fold after it.
 
     Args:
-        state: The task as the log has it now.
+        state: The task as the log has it now, with the incarnation's floor: no epoch at or below it is handed out (F1).
         drafts: The unit, in order; it is appended whole or not at all.
-        floor: The incarnation's floor: no epoch at or below it is ever handed out again (F1).
 
     Raises:
         InadmissibleError: An event breaks a rule; nothing of the unit may be written.
     """
-    states = admit_each(state, drafts, floor=floor)
+    states = admit_each(state, drafts)
     return states[-1] if states else state
 
 
-def admit_each(state: TaskState, drafts: tuple[Draft, ...], *, floor: int = 0) -> list[TaskState]:
+def admit_each(state: TaskState, drafts: tuple[Draft, ...]) -> list[TaskState]:
     """Check a unit as `admit` does and return the fold after each of its events, so that nobody folds them again."""
     before: Draft | None = None
-    start, states = state, list[TaskState]()
+    states = list[TaskState]()
     for draft in drafts:
-        _check(state, draft, before, floor, start)
+        _check(state, draft, before)
         state, before = evolve(state, draft), draft
         states.append(state)
     return states
@@ -63,11 +62,11 @@ def _require(holds: bool, rule: str, detail: str, *parts: object) -> None:
         raise InadmissibleError(rule=rule, detail=detail.format(*parts))
 
 
-def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: TaskState) -> None:
+def _check(s: TaskState, d: Draft, before: Draft | None) -> None:
     kind = d.kind
     _require(kind not in LOG_KINDS, "I3", "{} belongs to the log's own stream", kind)
     _require(bool(s.stage) or kind is Kind.OPENED, "P0", "{} before opened", kind)
-    _check_writer(s, d, floor)
+    _check_writer(s, d)
     match d.body:
         case Opened():
             _require(not s.stage and d.generation == 1, "P0", "opened twice, or not with generation 1")
@@ -109,11 +108,10 @@ def _check(s: TaskState, d: Draft, before: Draft | None, floor: int, start: Task
             _require(kind is Kind.HAZARD_FOUND, "I3", "{} is not an event of a task", kind)
 
 
-def _check_writer(s: TaskState, d: Draft, floor: int) -> None:
+def _check_writer(s: TaskState, d: Draft) -> None:
     kind = d.kind
     if kind is Kind.ACQUIRED:
-        grows = d.epoch == max(s.epoch, floor) + 1
-        _require(grows, "I4", "acquired({}) after epoch {}, floor {}", d.epoch, s.epoch, floor)
+        _require(d.epoch == s.next_epoch, "I4", "acquired({}) after epoch {}, floor {}", d.epoch, s.epoch, s.floor)
     else:
         _require(d.epoch == s.epoch, "I5", "{} of epoch {} under epoch {}", kind, d.epoch, s.epoch)
     if kind in OWNED_KINDS:

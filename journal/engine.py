@@ -281,7 +281,7 @@ def _enter(run: Run) -> Action:
     if s.cancel and not (s.open or s.loose):
         return Append(s, (_foreign(run, s, Canceled("requested earlier")),))
     acquired = Draft(
-        Acquired(run.me, plan, s.owner, run.cause if s.owner else Cause.NONE), s.epoch + 1, s.generation, run.actor
+        Acquired(run.me, plan, s.owner, run.cause if s.owner else Cause.NONE), s.next_epoch, s.generation, run.actor
     )
     if not run.locked:
         # It hangs with the lock in its hand: take the epoch, so that it loses every write, and drive nothing.
@@ -293,7 +293,7 @@ def _enter(run: Run) -> Action:
     if not plan.steps:
         moved = _moved(plan)
         released = Released(Ending.ADVANCED)
-        return Append(s, (acquired, *(Draft(b, s.epoch + 1, s.generation, run.actor) for b in (moved, released))))
+        return Append(s, (acquired, *(Draft(b, s.next_epoch, s.generation, run.actor) for b in (moved, released))))
     return Append(s, (acquired,))
 
 
@@ -308,7 +308,7 @@ def _foreign(run: Run, s: TaskState, body: Body) -> Draft:
 
 def _parked(run: Run, s: TaskState, reason: str) -> tuple[Draft, ...]:
     """Take the epoch only to park."""
-    epoch = s.epoch + 1
+    epoch = s.next_epoch
     step = s.current
     alert = f"{run.task}/{s.generation}/{epoch}"
     name, attempt = (step.name, s.attempts) if step and s.plan and s.plan.source == s.stage else ("", 0)

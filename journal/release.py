@@ -48,7 +48,7 @@ async def take_away(
 
 
 def _unit(owner: Owner, state: TaskState, plan: EdgePlan, actor: str, reason: str, *, parks: bool) -> tuple[Draft, ...]:
-    epoch = state.epoch + 1
+    epoch = state.next_epoch
 
     def draft(body: Body) -> Draft:
         return Draft(body, epoch, state.generation, actor)

@@ -42,7 +42,7 @@ from journal.ownership import LockFile, Locks, held_for_s, is_held, read_holder,
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
 from journal.stream import Stream
-from journal.words import Evidence, Fact, Opening, Outcome, Scalar, evidence
+from journal.words import Evidence, Fact, Guard, Opening, Outcome, Scalar, evidence
 
 logger = structlog.get_logger(__name__)
 
@@ -211,13 +211,40 @@ class TaskPorts:
     async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed:
         asked_us = self._tools.clock.now_us()
         finding = await self._probe(step, pending)
-        cites = dict(finding.seen).get("cites") if finding.fact is Fact.OURS else None
-        if cites and cites not in self.stream.intents:
-            # The world cites an event of this journal that the log lacks: the log is an older copy (V8, X2).
-            seen = (*finding.seen, ("reason", "the effect cites an event that this journal lacks"))
-            finding = Finding(Fact.CONFLICT, tuple(sorted(dict(seen).items())))
+        if lacks := await self._lacks(finding):
+            # The log is an older copy of the one that the effect knows (V8, X2). Fresh x ours halts by the table.
+            seen = tuple(sorted({**dict(finding.seen), "reason": lacks}.items()))
+            halts = finding.fact is Fact.OURS and self._fresh(step.name) and step.guard is not Guard.AWAITED
+            finding = Finding(finding.fact if halts else Fact.CONFLICT, seen)
         since = self.stream.since_us if not pending else asked_us
         return Probed(finding, late=asked_us - since > step.deadline_ms * 1000)
+
+    def _fresh(self, step: str) -> bool:
+        state = self.stream.state
+        return step not in state.closed and step not in dict(state.intents)
+
+    async def _lacks(self, finding: Finding) -> str:
+        """What the effect knows of this journal and the log does not hold; "" when it holds everything."""
+        seen = dict(finding.seen)
+        if finding.fact is Fact.OTHERS and seen.get("journal") != self._tools.log.journal_id:
+            return ""
+        if finding.fact not in (Fact.OURS, Fact.OTHERS):
+            return ""
+        cites, epoch = str(seen.get("cites") or ""), _epoch_of(seen.get("fence"))
+        if cites and cites not in self.stream.intents and not await self._holds(cites):
+            return f"the effect cites event {cites[:24]}, which this journal lacks: it is an older copy"
+        ours = finding.fact is Fact.OURS  # another task's epochs are its own
+        if ours and epoch > self.stream.state.epoch:
+            return f"the effect was made in epoch {epoch}, this journal knows {self.stream.state.epoch}: an older copy"
+        return ""
+
+    async def _holds(self, cites: str) -> bool:
+        """Another task of this log may have made it; by position, since that is the table's key."""
+        position, _, digest = cites.partition(":")
+        if not position.isascii() or not position.isdigit() or len(position) > 18:
+            return False
+        events = await self._tools.log.events(after=int(position) - 1, limit=1)
+        return bool(events) and events[0].hash.hex() == digest
 
     async def _probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Finding:
         try:
@@ -316,6 +343,12 @@ def _storable(value: object) -> Scalar:
     written = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
     fits = len(written) <= TEXT_LIMIT and not any("\ud800" <= c <= "\udfff" for c in text)
     return text if fits else shown(text, TEXT_LIMIT // 2)
+
+
+def _epoch_of(fence: Scalar) -> int:
+    """The epoch of a fence EPOCH.ATTEMPT as an effect carries it; 0 when it carries none that can be read."""
+    epoch = str(fence or "").partition(".")[0]
+    return int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) <= 18 else 0
 
 
 def _error(error: BaseException) -> Evidence:

@@ -53,6 +53,12 @@ class TaskState(NamedTuple):
     lane: str = ""
     rollbacks: int = 0  # in this generation
     loose: bool = False  # an attempt before the last was superseded in doubt and may still land (exclusive, repeatable)
+    floor: int = 0  # of the log's incarnation, not of this task's events: the log puts it in when it reads
+
+    @property
+    def next_epoch(self) -> int:
+        """One above all that was ever handed out for the task, also before a restore (F1)."""
+        return max(self.epoch, self.floor) + 1
 
     @property
     def current(self) -> StepPlan | None:
@@ -153,9 +159,9 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
         case Opened(stage=stage):
             return s._replace(stage=stage, generation=e.generation)
         case HeadChanged(stage=stage):
-            return TaskState(stage, e.generation, s.epoch, s.owner, s.plan, fruitless=s.fruitless)
+            return TaskState(stage, e.generation, s.epoch, s.owner, s.plan, fruitless=s.fruitless, floor=s.floor)
         case Reopened(stage=stage):
-            return TaskState(stage, e.generation, s.epoch)
+            return TaskState(stage, e.generation, s.epoch, floor=s.floor)
         case _:
             return s
 

@@ -183,7 +183,7 @@ def _no_new_head(s: Stream, head: str) -> Refused | None:
 
 
 def _head_unit(owner: Owner, state: TaskState, actor: str, plan: EdgePlan, head: str, stage: str) -> tuple[Draft, ...]:
-    epoch, generation = state.epoch + 1, state.generation
+    epoch, generation = state.next_epoch, state.generation
     cause = Cause.GONE if state.owner else Cause.NONE
     return (
         Draft(Acquired(owner, plan, state.owner, cause), epoch, generation, actor),

@@ -44,7 +44,8 @@ COLUMNS = (
 
 
 _SHOWN = frozenset({"stage", "generation", "epoch", "owner", "plan", "hold", "cancel", "open", "lane"})
-MEMORY = tuple(name for name in TaskState._fields if name not in _SHOWN)
+_OF_THE_LOG = frozenset({"floor"})
+MEMORY = tuple(name for name in TaskState._fields if name not in _SHOWN | _OF_THE_LOG)
 """What else of the decision state is stored, so that a fold can go on from a row; grows with it."""
 
 

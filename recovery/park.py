@@ -38,7 +38,7 @@ async def park(
             return Refused(task, f"the task is {state.hold or 'at the end'}", state.stage)
         if state.stage != expect or state.begun:
             return LostRace(task, state.stage, state.epoch, "the task moved on meanwhile")
-        epoch = state.epoch + 1
+        epoch = state.next_epoch
 
         def draft(body: Body) -> Draft:
             return Draft(body, epoch, state.generation, actor)

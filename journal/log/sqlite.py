@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from journal.log.unit import Answer, Changed, Side, Unit, Written
 from journal.log.writer import Writer
 from journal.ports import Clock
 from journal.projection import Projection
+from journal.state import TaskState
 from journal.stream import Stream, fold_stream
 
 CACHED_STREAMS = 2048
@@ -28,6 +30,10 @@ CACHED_STREAMS = 2048
 
 # Only names of columns are put into the texts, never a value.
 _JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
+_FLOOR = (
+    "SELECT coalesce(max(json_extract(body, '$.floor')), 0) FROM journal_events "
+    "WHERE task = '' AND kind = 'incarnation_started'"
+)
 _OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"  # noqa: S608
 _OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
 
@@ -35,9 +41,10 @@ _OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY pos
 class SqliteLog:
     """`EventLog` over one SQLite file. Without a writer it only reads: a standby, or somebody who looks."""
 
-    def __init__(self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str) -> None:
+    def __init__(self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str, floor: int = 0) -> None:
         self.path, self._reader, self._writer, self._journal_id = path, reader, writer, journal_id
         self._streams: OrderedDict[str, Stream] = OrderedDict()
+        self._blank = TaskState(floor=floor)
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -76,6 +83,8 @@ class SqliteLog:
             await reader
             async with reader.execute(_JOURNAL_ID) as rows:
                 first = await rows.fetchone()
+            async with reader.execute(_FLOOR) as rows:
+                floor = await rows.fetchone()
         except BaseException as error:
             # Both threads must end, else the process never exits (R81).
             await reader.close()
@@ -84,7 +93,7 @@ class SqliteLog:
             if isinstance(error, sqlite3.Error):
                 raise unavailable(path, error) from error
             raise
-        return cls(path, reader, writer, first[0] if first else "")
+        return cls(path, reader, writer, first[0] if first else "", floor[0] if floor else 0)
 
     @property
     def journal_id(self) -> str:
@@ -110,7 +119,7 @@ class SqliteLog:
         if self._writer and (stream := self._streams.get(task)):
             self._streams.move_to_end(task)
             return stream
-        stream = Stream(task)
+        stream = Stream(task, state=self._blank)
         while events := await self.events(task=task, after=stream.version):
             stream = fold_stream(task, events, stream)
         if stream.version:
@@ -121,6 +130,9 @@ class SqliteLog:
         if self._writer is None:
             raise NotWriterError(path=str(self.path), holder="this process only reads")
         task = unit.stream.task
+        if task and unit.stream.state.floor != self._blank.floor:  # decided from no reading of ours: a task being opened
+            state = unit.stream.state._replace(floor=self._blank.floor)
+            unit = replace(unit, stream=unit.stream._replace(state=state))
         try:
             answer = await self._writer.append(unit)
         except BaseException:  # cancelled, refused or unknown: what the log holds by now must be read anew

@@ -52,12 +52,13 @@ class Bent(FileStep):
     claims: Outcome = Outcome.APPLIED
     loses_reply: bool = False  # the effect happens, the reply does not arrive
     seen: Evidence = ()
+    shows: Fact = Fact.OURS  # what an effect that is there is taken for
 
     async def probe(self, call: Call) -> Finding:
         if self.probes:
             return Finding(_raise(self.probes.pop(0)), evidence(source="bent"))
         found = await super().probe(call)
-        return Finding(found.fact, (*found.seen, *self.seen))
+        return Finding(self.shows if found.fact is Fact.OURS else found.fact, (*found.seen, *self.seen))
 
     async def apply(self, call: Call) -> Reply:
         if self.applies:
@@ -312,6 +313,45 @@ async def test_an_effect_that_cites_an_event_which_the_log_lacks_parks(tmp_path:
         files = Bent(folder, loses_reply=True, seen=(("cites", cites),))
         async with journal_of(folder, pipeline(step("merge_pr")), {"merge_pr": files}) as journal:
             assert isinstance(await advance_stage(journal, "T-1"), expected)
+
+
+@pytest.mark.proves("V8", "X2", "A4", "F1")
+@pytest.mark.parametrize(
+    ("fact", "knows", "row", "verdict"),
+    [
+        (Fact.OURS, {"cites": "99:" + "0" * 64}, "fresh", "halt"),
+        (Fact.OURS, {"fence": "9.1"}, "fresh", "halt"),
+        (Fact.OTHERS, {"cites": "99:" + "0" * 64, "journal": ""}, "fresh", "park"),
+        (Fact.OTHERS, {"cites": "99:" + "0" * 64, "journal": "another"}, "fresh", "converge"),
+    ],
+)
+async def test_what_the_world_knows_of_this_journal_and_the_log_does_not_hold_stops_the_task(
+    tmp_path: Path, fact: Fact, knows: dict[str, str], row: str, verdict: str
+) -> None:
+    """Before the first attempt too: yesterday's copy, put back by hand, would do everything since then once more."""
+    files = Bent(tmp_path)
+    async with journal_of(tmp_path, pipeline(step("merge_pr", adopts=True)), {"merge_pr": files}) as journal:
+        files.seen = tuple((knows | {"journal": knows.get("journal") or journal.log.journal_id}).items())
+        files.effect("T-1/1/merge_pr").write_text("made by the journal that was lost")
+        files.shows = fact
+        await advance_stage(journal, "T-1")
+        observed = (await of_kind(journal, Kind.OBSERVED))[0].draft.body
+        assert isinstance(observed, Observed) and (observed.row, observed.verdict) == (row, verdict)
+        assert ("older copy" in str(dict(observed.seen).get("reason"))) == (verdict != "converge")
+    assert files.calls("T-1/1/merge_pr") == []
+
+
+@pytest.mark.proves("V8", "A4")
+async def test_an_effect_of_another_task_of_this_log_is_no_sign_of_an_older_copy(tmp_path: Path) -> None:
+    files = Bent(tmp_path)
+    async with journal_of(tmp_path, pipeline(step("merge_pr", adopts=True)), {"merge_pr": files}, tasks=2) as journal:
+        assert isinstance(await advance_stage(journal, "T-1"), Advanced)
+        made = (await of_kind(journal, Kind.INTENDED))[0]
+        cites = f"{made.position}:{made.hash.hex()}"
+        files.seen = (("cites", cites), ("fence", "7.1"), ("journal", journal.log.journal_id))
+        files.effect("T-2/1/merge_pr").write_text("the branch that T-1 merged")
+        files.shows = Fact.OTHERS
+        assert isinstance(await advance_stage(journal, "T-2"), Advanced)
 
 
 @pytest.mark.proves("E8", "O2", "I20")

@@ -169,11 +169,11 @@ def test_what_the_protocol_allows_is_admitted_and_folds_alike(
 
 @pytest.mark.proves("F1", "I4", "V8")
 def test_no_epoch_at_or_below_the_floor_of_an_incarnation_is_handed_out_again() -> None:
-    state = fold(FREE)
+    state = fold(FREE)._replace(floor=7)
     for epoch in (1, 7, 9):
         with pytest.raises(InadmissibleError):
-            admit(state, (acquired(EDGE, epoch),), floor=7)
-    assert admit(state, (acquired(EDGE, 8),), floor=7).epoch == 8
+            admit(state, (acquired(EDGE, epoch),))
+    assert admit(state, (acquired(EDGE, 8),)).epoch == 8
 
 
 @pytest.mark.proves("F1")
