@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from integrations.alerts.config import AlertsConfig
+from integrations.host.config import HostConfig, Scope
 from integrations.plane.config import PlaneConfig
 from journal.errors import InvalidInputError, PipelineError
 
@@ -162,6 +163,7 @@ class FileSettings(_Section):
     steps: Tables = Field(default_factory=_default_steps)
     gates: Tables = Field(default_factory=lambda: {"coverage": {"use": "coverage"}})
     jobs: Tables = Field(default_factory=dict)
+    host: HostConfig | None = None  # an orchestrator whose database the journal lives in; None = it stands alone
     integrations: IntegrationsSection = IntegrationsSection()
 
 
@@ -210,7 +212,22 @@ class Settings(BaseModel):
 
     @property
     def db(self) -> Path:
-        return self.environment.db.absolute() if self.environment.db else self.path(self.values.journal.db)
+        if self.environment.db:
+            return self.environment.db.absolute()
+        return self.path(self.values.host.db if self.values.host else self.values.journal.db)
+
+    @property
+    def overlay(self) -> HostConfig | None:
+        """The host whose database this is, with the file that is really used."""
+        return self.values.host.model_copy(update={"db": self.db}) if self.values.host else None
+
+    @property
+    def scope(self) -> Scope:
+        """Which repositories take part: unset means all when standing alone, and none in a host's database (FR-7)."""
+        repos = self.environment.transition_journal_repos
+        if repos is None:
+            repos = () if self.values.host else ("*",)
+        return Scope(self.environment.transition_journal_enabled, frozenset(repos))
 
     @property
     def host(self) -> str:

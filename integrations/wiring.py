@@ -41,6 +41,7 @@ from integrations.gitea.poll import GiteaPulls
 from integrations.gitea.publish import GiteaPublisher
 from integrations.gitea.reports import GiteaReports
 from integrations.hooks import Forges, GiteaHooks
+from integrations.host.table import HostTable
 from integrations.image.config import ImageConfig
 from integrations.image.engine import Engine
 from integrations.image.step import ImageStep
@@ -169,7 +170,7 @@ def open_journal(
     wrap: Wrap | None = None,
     writer_lock: LockFile | None = None,
 ) -> Pending[Journal]:
-    """Open the journal of the settings with every view kept."""
+    """Open the journal of the settings with every view kept, in a host's database if there is one."""
     for config in parts.deploys if write else ():
         prepare_folder(config.folder)
     return Journal.open(
@@ -183,6 +184,7 @@ def open_journal(
         address=address,
         wrap=wrap,
         writer_lock=writer_lock,
+        companion=HostTable(settings.overlay) if settings.overlay else None,
     )
 
 

@@ -19,10 +19,18 @@ from journal.words import Cause, Ending, Hold
 
 
 async def park(
-    journal: Journal, task: str, *, expect: str, reason: str, actor: str
+    journal: Journal, task: str, *, expect: str, reason: str, actor: str, begun: bool = False
 ) -> ParkedResult | Deferred | LostRace | Refused:
     """
     Leave a task to a person, if it still stands in the expected stage and nobody drives it.
+
+    Args:
+        journal: Open and driving.
+        task: Its id.
+        expect: The stage it was seen in.
+        reason: For the person.
+        actor: Who parks it.
+        begun: Also in the middle of an edge: what is in doubt stays in doubt for whoever frees it.
 
     Raises:
         StoreError: Nothing was written, or it is not known.
@@ -36,7 +44,7 @@ async def park(
         plan = plan_of(journal.pipeline.route(ports.stream.subject).edge, state)
         if state.hold is not Hold.NONE or plan is None:
             return Refused(task, f"the task is {state.hold or 'at the end'}", state.stage)
-        if state.stage != expect or state.begun:
+        if state.stage != expect or (state.begun and not begun):
             return LostRace(task, state.stage, state.epoch, "the task moved on meanwhile")
         epoch = state.next_epoch
 
