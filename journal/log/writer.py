@@ -52,6 +52,8 @@ MAX_BATCH = 1000
 KNOWN_VERSIONS = 8192
 """Streams whose version is kept from the last write, so that a running task costs no query an append."""
 
+_CLOSED = "the journal is closed"
+
 SPACE_RESERVE = 32 << 20
 """
 Bytes that must be free on the journal's file system before a term or an effect begins (S10).
@@ -115,6 +117,7 @@ class Writer:
         self.path, self._companion = path, companion
         self._clock, self._new_id, self._projections, self._redact = clock, new_id, tuple(projections), redact
         self._queue: queue.SimpleQueue[_Entry | _Tally | None] = queue.SimpleQueue()
+        self._collected: dict[asyncio.AbstractEventLoop, list[_Entry]] = {}
         self._gate, self._closed = threading.Lock(), False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
@@ -161,7 +164,7 @@ class Writer:
     async def _written(self, unit: Unit | Side) -> Answer | Changed:
         loop = asyncio.get_running_loop()
         answer = _Pending(loop=loop)
-        if why := self._put(_Entry(unit, answer, loop)):
+        if why := self._collect(_Entry(unit, answer, loop)):
             raise StoreUnavailableError(path=str(self.path), why=why)
         try:
             return await answer
@@ -183,18 +186,53 @@ class Writer:
         with self._gate:
             if not self._closed:
                 self._closed = True
+                for collected in self._collected.values():
+                    self._pass_on(collected)
                 self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _put(self, item: _Entry | _Tally) -> str:
-        """Hand something to the thread; says why it cannot be."""
-        if os.getpid() != self._pid:
-            return "it was opened by another process and carried over a fork; open it after the fork (R82)"
+    def _collect(self, entry: _Entry) -> str:
+        """
+        Keep an entry until its loop has run whatever else was ready; says why it cannot be written at all.
+
+        Who was answered by one commit asks for the next one in the same turn of the loop: handed over together they are
+        one transaction and one flush, handed over one by one the thread would run away with the first of them.
+        """
+        if why := self._forked():
+            return why
         with self._gate:  # after the closing mark nothing is put, so nothing can be left without an answer
             if self._closed:
-                return "the journal is closed"
+                return _CLOSED
+            collected = self._collected.setdefault(entry.loop, [])
+            collected.append(entry)
+            if len(collected) == 1:
+                entry.loop.call_soon(self._hand_over, entry.loop)
+        return ""
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._gate:
+            self._pass_on(self._collected.pop(loop, []))
+
+    def _pass_on(self, collected: list[_Entry]) -> None:
+        for entry in collected:
+            self._queue.put(entry)
+        collected.clear()
+
+    def _put(self, item: _Tally) -> str:
+        """Hand something to the thread; says why it cannot be."""
+        if why := self._forked():
+            return why
+        with self._gate:
+            if self._closed:
+                return _CLOSED
             self._queue.put(item)
         return ""
+
+    def _forked(self) -> str:
+        """Asked before the gate is touched: a fork may have carried it over locked."""
+        if os.getpid() == self._pid:
+            return ""
+        return "it was opened by another process and carried over a fork; open it after the fork (R82)"
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
