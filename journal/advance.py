@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -95,9 +96,11 @@ def _ended(ports: TaskPorts) -> str | None:
 
 async def _loop(ports: Ports, run: Run) -> Run:
     log = logger.bind(task=run.task, actor=run.actor, run=run.me.run)
+    tells = log.is_enabled_for(logging.DEBUG)  # asked once: there are two dozen actions in a run
     while not isinstance(action := next_action(run), Finished):
         result = await perform(ports, action, run)
-        log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)
+        if tells:
+            log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)
         run = learn(run, action, result)
     log.info("run_finished", ending=action.ending, reason=action.reason, epoch=run.state.epoch if run.state else 0)
     return run._replace(ending=action.ending, reason=action.reason)

@@ -22,6 +22,8 @@ MAX_INTEGER = 2**63 - 1
 
 def shown(text: str, limit: int = 80) -> str:
     """Render hostile text for a message: escaped, shortened, never a control character."""
+    if len(text) <= limit and text.isascii() and text.isprintable() and "\\" not in text:
+        return text  # most of all; there is nothing to escape
     clean = text.encode("unicode_escape", "backslashreplace").decode("ascii")
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"
 

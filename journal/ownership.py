@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+import orjson
+
 from journal.events import Owner
 
 
@@ -93,7 +95,7 @@ class LockFile:
         block a full disk cannot make it fail.
         """
         self._holder = holder
-        text = json.dumps(_as_dict(holder)).encode().ljust(_RECORD)
+        text = orjson.dumps(holder).ljust(_RECORD)
         with suppress(OSError):
             os.pwrite(self._fd, text, 0)
             if len(text) > _RECORD or os.fstat(self._fd).st_size > _RECORD:
@@ -169,10 +171,6 @@ def _open(path: Path) -> int:
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
-
-
-def _as_dict(holder: Holder) -> dict[str, object]:
-    return {f.name: getattr(holder, f.name) for f in fields(holder)}
 
 
 def read_holder(path: Path) -> Holder:

@@ -19,6 +19,9 @@ from journal.words import Guard
 
 Advance = Literal["auto", "job", "manual"]
 
+KEPT_PLANS = 4096
+"""Plans kept by stage and lane; there are as many lanes as branches that something is merged into."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepDefinition:
@@ -52,6 +55,7 @@ class Pipeline:
     on_new_head: str = ""
     reaper_max_running_s: int = 5400
     reaper_finalize_grace_s: int = 600
+    _plans: dict[tuple[str, str], EdgePlan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_stages(self)
@@ -78,6 +82,18 @@ class Pipeline:
         template = next((self.steps[s].lane for s in edge.steps if self.steps[s].lane), "")
         return template.format(repo=subject.repo, base=subject.base, branch=subject.branch) if template else ""
 
+    def plan(self, edge: Edge, lane: str) -> EdgePlan:
+        """The plan of an edge in a lane; asked several times in every run, so kept."""
+        known = self._plans.get((edge.source, lane))
+        if known is None:
+            steps = tuple(self.steps[name].plan for name in edge.steps)
+            final = edge.target in self.ends
+            known = intern_plan(EdgePlan(edge.source, edge.target, steps, edge.gates, lane, edge.on_failure, final))
+            if len(self._plans) >= KEPT_PLANS:
+                self._plans.clear()
+            self._plans[edge.source, lane] = known
+        return known
+
     def route(self, subject: Subject) -> TaskRoute:
         """The pipeline as the engine sees it for one task."""
         return TaskRoute(self, subject)
@@ -91,19 +107,7 @@ class TaskRoute:
 
     def edge(self, stage: str) -> EdgePlan | None:
         edge = self._pipeline.edge(stage)
-        if edge is None:
-            return None
-        return intern_plan(
-            EdgePlan(
-                edge.source,
-                edge.target,
-                tuple(self._pipeline.steps[name].plan for name in edge.steps),
-                edge.gates,
-                self._pipeline.lane_of(edge, self._subject),
-                edge.on_failure,
-                edge.target in self._pipeline.ends,
-            )
-        )
+        return self._pipeline.plan(edge, self._pipeline.lane_of(edge, self._subject)) if edge else None
 
 
 def _check_stages(p: Pipeline) -> None:
