@@ -108,11 +108,16 @@ class Gitea:
         self.catch_up(number, new)
         return new
 
-    def catch_up(self, number: int, landed: str) -> None:
+    def faults_of(self, number: int) -> Faults:
+        """What goes wrong with one call to merge; asked once, when the call comes."""
+        del number
+        return self.faults
+
+    def catch_up(self, number: int, landed: str, *, named: bool = True) -> None:
         """What the post-receive hook does: the record, then the webhooks."""
         pull = self.pulls[number]
         pull.merged, pull.state = True, "closed"
-        pull.landed = landed if self.faults.names_landed else None
+        pull.landed = landed if named and self.faults.names_landed else None
         self._hook("push", {"ref": f"refs/heads/{pull.base}", "before": "0" * 40, "after": landed})
         self._hook("pull_request", self._pull_event(number, "closed"))
 
@@ -178,16 +183,16 @@ class Gitea:
 
     async def post_merge(self, number: int, data: dict[str, Any]) -> Answer | None:
         """The merge call. The caller's patience is not asked for: what has begun is finished."""
-        task = asyncio.create_task(self._post_merge(number, data))
+        faults = self.faults_of(number)
+        task = asyncio.create_task(self._post_merge(number, data, faults))
         self.merging.add(task)
         self.reached.set()
-        if self.faults.cut:
+        if faults.cut:
             return None
         task.add_done_callback(self.merging.discard)
         return await asyncio.shield(task)
 
-    async def _post_merge(self, number: int, data: dict[str, Any]) -> Answer | None:
-        faults = self.faults
+    async def _post_merge(self, number: int, data: dict[str, Any], faults: Faults) -> Answer | None:
         if faults.before_merge:
             act, faults.before_merge = faults.before_merge, None
             act()
@@ -217,7 +222,7 @@ class Gitea:
         if faults.drop == "ref":
             return None
         if faults.record:
-            self.catch_up(number, new)
+            self.catch_up(number, new, named=faults.names_landed)
         return None if faults.drop == "after" else faults.answer or (200, None)
 
     def _refusal(self, number: int, data: dict[str, Any]) -> Answer | None:
