@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from integrations.http import operations, problems, queue, tasks, verbs, webhooks
-from integrations.http.auth import Tokens
+from integrations.http import operations, page, problems, queue, tasks, verbs, webhooks
+from integrations.http.auth import Readers, Tokens
 from integrations.http.feed import Feed
 from integrations.http.headers import SafeHeaders
 from integrations.http.idempotency import Answers
@@ -39,8 +39,9 @@ def create_app(service: Service, tokens: Tokens, receiver: Receiver | None = Non
     app = FastAPI(title="transition-journal", version="1", docs_url=None, redoc_url=None)
     app.state.service, app.state.tokens, app.state.receiver = service, tokens, receiver
     app.state.feed, app.state.answers = Feed(Through(service), service.clock), Answers()
+    app.state.readers = Readers()
     app.add_middleware(SafeHeaders)
     problems.install(app)
-    for part in (queue, tasks, verbs, operations, webhooks):
+    for part in (queue, tasks, verbs, operations, webhooks, page):
         app.include_router(part.router)
     return app

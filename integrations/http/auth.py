@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -27,6 +29,30 @@ class Tokens:
         return scheme.lower() == "bearer" and any(fits)
 
 
+COOKIE = "journal-reader"
+SESSIONS = 256
+"""Browsers that may read at once; the one that came first is asked for its token again."""
+
+
+class Readers:
+    """Browsers that showed a token where reading needs one. Their cookie opens reading and nothing else."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def enter(self) -> str:
+        """A new cookie's value."""
+        value = secrets.token_urlsafe(32)
+        self._known[_digest(value).hex()] = None
+        while len(self._known) > SESSIONS:
+            self._known.popitem(last=False)
+        return value
+
+    def admits(self, value: str) -> bool:
+        """Looked up by its digest, so that the time it takes tells nothing about a value that fits."""
+        return bool(value) and _digest(value).hex() in self._known
+
+
 def _digest(token: str) -> bytes:
     # Of equal length whatever was sent, so that not even the length of a secret can be measured.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
@@ -45,6 +71,7 @@ def require_token(request: Request) -> None:
 
 
 def may_read(request: Request) -> None:
-    """Let everybody through, or only a token's bearer if reading needs one."""
-    if request.app.state.tokens.reading:
+    """Let everybody through, or only who showed a token if reading needs one."""
+    readers: Readers = request.app.state.readers
+    if request.app.state.tokens.reading and not readers.admits(request.cookies.get(COOKIE, "")):
         require_token(request)

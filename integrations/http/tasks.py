@@ -86,7 +86,7 @@ async def explain(request: Request, task: str) -> Response:
     """Why a task is where it is: what it waits for, what happens next, the last decision and what it rested on."""
     may_read(request)
     service = service_of(request)
-    told = await _history(service, names.task_id(task))
+    told = await history_of(service, names.task_id(task))
     row = row_of(task, told)
     edge = service.pipeline.edge(row.state.stage)
     held = is_held(service.locks.task_path(task))
@@ -99,7 +99,13 @@ async def explain(request: Request, task: str) -> Response:
     return json_response(data)
 
 
-async def _history(service: Service, task: str) -> list[Event]:
+async def history_of(service: Service, task: str) -> list[Event]:
+    """
+    A task's whole stream.
+
+    Raises:
+        Problem: 404, no event names it.
+    """
     events: list[Event] = []
     while more := await service.reader.events(task=task, after=len(events)):
         events.extend(more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -101,11 +101,13 @@ class RealService:
 
 
 @asynccontextmanager
-async def a_service(folder: Path, *, write: bool = True) -> AsyncIterator[RealService]:
+async def a_service(
+    folder: Path, *, write: bool = True, make: Callable[[Path], FileStep] = FileStep
+) -> AsyncIterator[RealService]:
     """Open the journal in a folder; `write=False` reads beside somebody who drives."""
     files = folder / "effects"
     files.mkdir(exist_ok=True)
-    step = FileStep(files)
+    step = make(files)
     steps = dict.fromkeys(PIPELINE.steps, step)
     opening = Journal.open(
         folder / "journal.db", pipeline=PIPELINE, steps=steps, projections=all_views(), write=write, clock=SystemClock()
