@@ -163,23 +163,9 @@ def verify_chain(db: sqlite3.Connection, progress: Progress | None = None) -> Fi
 
 def _hash_fault(row: Sequence[Any]) -> str | None:
     (
-        position,
-        task,
-        version,
-        generation,
-        epoch,
-        kind,
-        schema,
-        step,
-        attempt,
-        key,
-        actor,
-        text,
-        body_hash,
-        at,
-        prev,
+        position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, text, body_hash, at, prev,
         own,
-    ) = row
+    ) = row  # fmt: skip
     try:
         if hash_body(text) != body_hash:
             return "the body is not the one that was hashed"
@@ -207,9 +193,21 @@ def _walk_events(db: sqlite3.Connection, found: Findings, sealed: list[Event]) -
 
 def _rows(db: sqlite3.Connection) -> Iterator[Any]:
     position = -MAX_INTEGER
-    while rows := db.execute(_AFTER, (position,)).fetchall():
+    while rows := _chunk(db, position):
         yield from rows
         position = rows[-1][0]
+
+
+def _chunk(db: sqlite3.Connection, after: int) -> list[Any]:
+    """Sound text is decoded by SQLite's own module; only a chunk with damaged text takes the slow way, cell by cell."""
+    db.text_factory = str
+    try:
+        return db.execute(_AFTER, (after,)).fetchall()
+    except sqlite3.OperationalError:
+        db.text_factory = _lenient
+        return db.execute(_AFTER, (after,)).fetchall()
+    finally:
+        db.text_factory = _lenient
 
 
 def _body_faults(row: Sequence[Any]) -> tuple[list[tuple[str, str]], Event | None]:
