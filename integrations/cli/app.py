@@ -43,6 +43,7 @@ COMMANDS = {
     "log": "log:log",
     "verify": "verify:verify",
     "recover": "recover:recover",
+    "prove": "prove:prove",
     "projections": "projections:projections",
     "doctor": "doctor:doctor",
 }

@@ -11,12 +11,15 @@ import gc
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from recovery.prove.moves import Rules
 from recovery.prove.world import Config, Move, Violation, World
+
+Progress = Callable[[int], None]
+"""Told now and then how many worlds were met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,13 @@ class Search:
         self.crashes: list[tuple[str, int]] = []
         self.moves = 0
 
-    def run(self, limit: int) -> str:
+    def run(self, limit: int, progress: Progress | None = None) -> str:
         """Search until everything was seen, the limit is reached, or a violation is met; returns that."""
         while self.queue and len(self.came) <= limit:
             world = self.queue.popleft()
             k = self.index[world]
+            if progress is not None and k % 2048 == 0:
+                progress(len(self.came))
             if self.rules.over(world):
                 self.over.setdefault(self.rules.ending(world), []).append(k)
             moves = self.rules.moves(world)
@@ -113,7 +118,7 @@ class Search:
         return marked
 
 
-def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False) -> Explored:
+def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False, progress: Progress | None = None) -> Explored:
     """
     Search a configuration to its end or to `limit` worlds.
 
@@ -121,11 +126,12 @@ def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False) -> Exp
         cfg: What to explore.
         limit: The greatest number of worlds to keep; about 700 bytes each.
         matrix: Tell for each crash point which endings can be reached afterwards.
+        progress: Told now and then how many worlds were met.
     """
     began = time.perf_counter()
     search = Search(cfg)
     with _no_collector():
-        violation = search.run(limit)
+        violation = search.run(limit, progress)
     complete = not violation and not search.queue
     stuck, trace = 0, search.trace(len(search.came) - 1) if violation else ()
     if complete:

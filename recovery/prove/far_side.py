@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from journal.engine import Apply
-from journal.plan import StepPlan
 from journal.words import Fact, Guard, Outcome
 from recovery.prove.truth import TWICE_ALLOWED, check_landing
 from recovery.prove.world import Config, Move, Request, Side, Violation, World, with_side
 
 
-def fact_of(side: Side, step: StepPlan) -> Fact:
+def fact_of(side: Side, guard: Guard) -> Fact:
     """What a probe sees that tells the truth."""
-    if step.guard is Guard.BLIND:
+    if guard is Guard.BLIND:
         return Fact.UNKNOWN
     return Fact.OURS if side.landed else Fact.OTHERS if side.other else Fact.ABSENT
 
 
-def request_of(apply: Apply, n: int, attempt: int, sender: str) -> Request:
+def request_of(apply: Apply, guard: Guard, n: int, attempt: int, sender: str) -> Request:
     """An attempt as its far side reads it."""
-    step, key, fence = apply.step, apply.key, apply.fence
-    exclusive, fenced = step.guard is Guard.EXCLUSIVE, step.guard is Guard.FENCED
+    key, fence = apply.key, apply.fence
+    exclusive, fenced = guard is Guard.EXCLUSIVE, guard is Guard.FENCED
     return Request(
         remote=False,
         step=n,
@@ -40,11 +39,12 @@ def land(cfg: Config, w: World, r: Request) -> tuple[World, Outcome]:
         Violation: It lands and must not: a second time, or after the journal said that it never would.
     """
     side, step = w.sides[r.step], cfg.steps[r.step]
-    if step.guard is Guard.EXCLUSIVE and (r.key in side.keys or side.other):
+    guard = cfg.guard(step)
+    if guard is Guard.EXCLUSIVE and (r.key in side.keys or side.other):
         return w, Outcome.UNKNOWN  # "already there" is no proof of whose it is
-    if step.guard is Guard.FENCED and r.fence < side.fence:
+    if guard is Guard.FENCED and r.fence < side.fence:
         return w, Outcome.REJECTED
-    if side.landed and step.guard not in TWICE_ALLOWED:
+    if side.landed and guard not in TWICE_ALLOWED:
         raise Violation(sort="double", what=f"{step.name} landed twice")
     check_landing(cfg, w, step, r.attempt)
     keys = tuple(sorted({*side.keys, r.key})) if r.key else side.keys

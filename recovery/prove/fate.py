@@ -19,7 +19,7 @@ def misfortunes(cfg: Config, w: World) -> Iterator[Move]:
         yield "the deploy restarts the service", False, kill(w, *everybody)._replace(doom=False)
     if w.left.external:
         for n, s in enumerate(cfg.steps):
-            if not w.sides[n].there and s.guard not in (Guard.BLIND, Guard.AWAITED):
+            if not w.sides[n].there and cfg.guard(s) not in (Guard.BLIND, Guard.AWAITED):
                 x = with_side(spend(w, "external"), n, w.sides[n]._replace(other=True))
                 yield f"somebody else does {s.name}", True, x
     if w.left.power_cut:
@@ -35,7 +35,7 @@ def _backups(cfg: Config, w: World) -> Iterator[Move]:
     if w.saved != w.task:
         yield "a backup is taken", False, w._replace(saved=w.task)
     # Assumed: by the time a copy is restored, nothing that only a probe can find is still on its way.
-    if w.saved is not None and all(cfg.steps[r.step].guard is Guard.EXCLUSIVE for r in w.net):
+    if w.saved is not None and all(cfg.guard(cfg.steps[r.step]) is Guard.EXCLUSIVE for r in w.net):
         x = kill(only_remote(spend(w, "restore")), *range(len(w.actors)))
         floor = w.task.epoch if cfg.floor else w.saved.epoch
         yield "the backup is restored", True, x._replace(task=w.saved._replace(epoch=floor), saved=None)
@@ -65,7 +65,7 @@ def _settlements(cfg: Config, w: World, step: StepPlan, *, landed: bool) -> Iter
         settled = Settled(landed, "evidence", "reason")
         yield _verb(spend(w, "settle"), f"an operator settles {step.name} as {word}", settled, step.name)
     # Only what a probe can tell, and what the journal has an intent for: else X2, and it would park again for ever.
-    known = step.guard is Guard.AWAITED or (step.guard is not Guard.BLIND and t.attempts > 0)
+    known = step.guard is Guard.AWAITED or (cfg.guard(step) is not Guard.BLIND and t.attempts > 0)
     if cfg.reconciles and landed and known and not t.owner:
         seen = Observed(row_of(t), Fact.OURS, step.guard, "converge")
         yield _verb(w, f"the reconciler sees {step.name}", seen, step.name)

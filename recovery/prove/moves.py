@@ -194,7 +194,9 @@ class Rules:
                     x = then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
                     yield from self._at_once(x, i, word, bool(fault))
             case Apply(step=step):
-                r = request_of(action, self._place[step.name], mind.run.view.attempts, mind.run.me.run)
+                r = request_of(
+                    action, self.cfg.guard(step), self._place[step.name], mind.run.view.attempts, mind.run.me.run
+                )
                 x = with_net(w, (*w.net, r))
                 yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, a._replace(mind=mind, sent=True))
             case Unlock():
@@ -250,9 +252,10 @@ class Rules:
 
     def _findings(self, w: World, step: StepPlan) -> Iterator[tuple[Fact, bool, str]]:
         """What a probe may answer: fact, whether past the deadline, and which misfortune that is."""
-        true = fact_of(w.sides[self._place[step.name]], step)
+        guard = self.cfg.guard(step)
+        true = fact_of(w.sides[self._place[step.name]], guard)
         yield true, False, ""
-        if step.guard is Guard.BLIND:
+        if guard is Guard.BLIND:
             return
         if w.left.bad_probe:
             yield Fact.UNKNOWN, False, "bad_probe"

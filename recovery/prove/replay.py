@@ -12,7 +12,9 @@ from typing import Any
 
 from journal.errors import InvalidInputError
 from journal.plan import plan_data, plan_from_data
+from journal.words import Guard
 from recovery.prove.moves import Rules
+from recovery.prove.telling import ROLES, in_words
 from recovery.prove.world import Bounds, Config, Violation, World
 
 VERSION = 1
@@ -26,6 +28,11 @@ class Schedule:
     cfg: Config
     moves: tuple[str, ...]
 
+    @property
+    def stuck(self) -> bool:
+        """Whether it leads to a world from which no end can be reached, and to nothing forbidden."""
+        return bool(self.moves) and self.moves[-1] == f"!! {STUCK}"
+
     def to_text(self) -> str:
         """Write it as JSON; engine and doubt table are the program's own and not part of it."""
         cfg = self.cfg
@@ -35,6 +42,7 @@ class Schedule:
             "bounds": {name: n for name, n in cfg.bounds._asdict().items() if n},
             "actors": cfg.actors,
             **{name: getattr(cfg, name) for name in _SWITCHES},
+            "really": {name: str(guard) for name, guard in cfg.really},
             "moves": list(self.moves),
         }
         return json.dumps(data, indent=2) + "\n"
@@ -56,7 +64,8 @@ def read_schedule(text: str) -> Schedule:
             raise InvalidInputError(what="replay file", why=f"version {data['version']} is not {VERSION}")
         switches: dict[str, Any] = {name: bool(data[name]) for name in _SWITCHES}
         plans = tuple(plan_from_data(p) for p in data["edges"])
-        cfg = Config(plans, Bounds(**data["bounds"]), int(data["actors"]), **switches)
+        really = tuple((str(name), Guard(word)) for name, word in data.get("really", {}).items())
+        cfg = Config(plans, Bounds(**data["bounds"]), int(data["actors"]), really=really, **switches)
         return Schedule(cfg, tuple(map(str, data["moves"])))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise InvalidInputError(what="replay file", why=f"not a schedule of `journal prove`: {e!r}") from e
@@ -87,7 +96,7 @@ def replay(schedule: Schedule) -> Replayed:
         if after is None:
             lost = "" if label.startswith("!!") else label
             break
-        story.append(label + changes(rules, world, after))
+        story.append(in_words(label) + changes(rules, world, after))
         world = after
     effects = {s.name: world.sides[n].there for n, s in enumerate(rules.steps)}
     ending = rules.ending(world) if rules.over(world) else ""
@@ -122,7 +131,7 @@ def changes(rules: Rules, before: World, after: World) -> str:
     if after.task.stage != before.task.stage:
         told.append(f"stage {after.task.stage}")
     if after.task.owner != before.task.owner:
-        told.append(f"owner {after.task.owner[:1] or 'nobody'}, epoch {after.task.epoch}")
+        told.append(f"owner {ROLES.get(after.task.owner[:1], 'nobody')}, epoch {after.task.epoch}")
     if after.task.hold != before.task.hold:
         told.append(str(after.task.hold) or "free again")
     return f"  -> {', '.join(told)}" if told else ""

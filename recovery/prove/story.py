@@ -7,7 +7,7 @@ schedule that fails is one with few of them, and a short one. What is too long t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from journal.plan import EdgePlan, intern_plan
 from journal.words import Guard
 from recovery.prove.explorer import Explored, explore
 from recovery.prove.replay import Schedule, replay
-from recovery.prove.walks import ROUGH, walk
+from recovery.prove.walks import ROUGH, Walked, walk
 from recovery.prove.world import Bounds, Config
 
 LEVELS: tuple[tuple[str, Bounds], ...] = (
@@ -37,6 +37,18 @@ ASSUMPTIONS: Mapping[str, str] = {
 
 MOVES_A_WALK = 200
 DEFAULT_BUDGET = 200_000
+
+Progress = Callable[[str, str, int], None]
+"""Told now and then what is searched, at which level, and how many worlds were met in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What a search takes for granted, and whom it tells how far it is."""
+
+    assume: frozenset[str]
+    really: tuple[tuple[str, Guard], ...]
+    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,7 @@ class Report:
     walked: int  # moves of all walks
     seed: int
     assumed: tuple[str, ...]
+    really: tuple[tuple[str, Guard], ...]
     failure: Failure | None
 
     @property
@@ -93,6 +106,9 @@ def prove(
     budget: int = DEFAULT_BUDGET,
     seed: int = 0,
     assume: frozenset[str] = frozenset(ASSUMPTIONS),
+    really: Mapping[str, Guard] | None = None,
+    progress: Progress | None = None,
+    detours: Iterable[EdgePlan] = (),
 ) -> Report:
     """
     Explore edges, alone and in a row, and stop at the first schedule that fails.
@@ -102,21 +118,29 @@ def prove(
         budget: About how many worlds to visit in all; a hundred thousand take some seconds and some 100 MB.
         seed: For the random walks.
         assume: Names of `ASSUMPTIONS` that hold.
+        really: How the far sides of some steps behave, whatever guard their steps declare.
+        progress: Told how far it is.
+        detours: Plans of edges that only a rollback leads to; each is searched alone.
     """
-    plans = tuple(small(p) for p in edges if p.steps)
-    share = max(1, budget // (len(plans) + (2 if len(plans) > 1 else 1)))
+    premises = Premises(assume, tuple(sorted((really or {}).items())), progress)
+    way = tuple(small(p) for p in edges if p.steps)
+    plans = (*way, *(small(p) for p in detours if p.steps))
+    share = max(1, budget // (len(plans) + (2 if len(way) > 1 else 1)))
     searched: list[Searched] = []
     whole: Searched | None = None
+    failure: Failure | None = None
+    walked = Walked(0, 0)
     for plan in plans:
-        found, failure = _deepen(f"{plan.source} -> {plan.target}", (plan,), share, assume)
+        found, failure = _deepen(f"{plan.source} -> {plan.target}", (plan,), share, premises)
         searched.append(found)
         if failure:
-            return Report(tuple(searched), None, 0, 0, seed, tuple(sorted(assume)), failure)
-    if len(plans) > 1:
-        whole, failure = _deepen("the whole pipeline", plans, share, assume)
-        if failure:
-            return Report(tuple(searched), whole, 0, 0, seed, tuple(sorted(assume)), failure)
-    return _walked(plans, tuple(searched), whole, share, seed, assume)
+            break
+    if len(way) > 1 and not failure:
+        whole, failure = _deepen("the whole pipeline", way, share, premises)
+    if way and not failure:
+        walked, failure = _walked(way, share, seed, premises)
+    assumed = tuple(sorted(assume))
+    return Report(tuple(searched), whole, walked.walks, walked.moves, seed, assumed, premises.really, failure)
 
 
 def small(plan: EdgePlan) -> EdgePlan:
@@ -127,12 +151,21 @@ def small(plan: EdgePlan) -> EdgePlan:
     return intern_plan(replace(plan, steps=steps))
 
 
-def _config(plans: tuple[EdgePlan, ...], bounds: Bounds, assume: frozenset[str], actors: int = 2) -> Config:
+def _config(plans: tuple[EdgePlan, ...], bounds: Bounds, premises: Premises, actors: int = 2) -> Config:
+    assume = premises.assume
     fresh, full = "fresh-probes" in assume, "commits-survive" in assume
     bounds = bounds._replace(lag=0 if fresh else 2, power_cut=max(bounds.power_cut, 0 if full else 1))
     if "lock-holds" not in assume:
         bounds = bounds._replace(suspicion=max(1, bounds.suspicion))
-    return Config(_joined(plans), bounds, actors, reduced=True, full_sync=full, lock_holds="lock-holds" in assume)
+    return Config(
+        _joined(plans),
+        bounds,
+        actors,
+        reduced=True,
+        full_sync=full,
+        lock_holds="lock-holds" in assume,
+        really=premises.really,
+    )
 
 
 def _joined(plans: tuple[EdgePlan, ...]) -> tuple[EdgePlan, ...]:
@@ -141,13 +174,11 @@ def _joined(plans: tuple[EdgePlan, ...]) -> tuple[EdgePlan, ...]:
     return tuple(map(intern_plan, (*joined, plans[-1])))
 
 
-def _deepen(
-    name: str, plans: tuple[EdgePlan, ...], share: int, assume: frozenset[str]
-) -> tuple[Searched, Failure | None]:
+def _deepen(name: str, plans: tuple[EdgePlan, ...], share: int, premises: Premises) -> tuple[Searched, Failure | None]:
     best, level, spent, seconds = None, "", 0, 0.0
     for title, bounds in LEVELS:
-        cfg = _config(plans, bounds, assume)
-        found = explore(cfg, limit=share - spent, matrix=True)
+        cfg = _config(plans, bounds, premises)
+        found = explore(cfg, limit=share - spent, matrix=True, progress=_telling(premises, name, title))
         spent, seconds = spent + found.states, seconds + found.seconds
         if not found.safe:
             failed = Searched(name, title, found.states, found.moves, spent, seconds, found.endings)
@@ -165,23 +196,20 @@ def _failure(name: str, found: Explored, cfg: Config) -> Failure:
     return Failure(name, found.violation or "stuck: no end can be reached any more", replay(schedule).story, schedule)
 
 
-def _walked(
-    plans: tuple[EdgePlan, ...],
-    searched: tuple[Searched, ...],
-    whole: Searched | None,
-    share: int,
-    seed: int,
-    assume: frozenset[str],
-) -> Report:
-    if not plans:
-        return Report(searched, whole, 0, 0, seed, tuple(sorted(assume)), None)
-    blind = any(s.guard is Guard.BLIND for p in plans for s in p.steps)
+def _telling(premises: Premises, name: str, level: str) -> Callable[[int], None] | None:
+    progress = premises.progress
+    return None if progress is None else lambda states: progress(name, level, states)
+
+
+def _walked(plans: tuple[EdgePlan, ...], share: int, seed: int, premises: Premises) -> tuple[Walked, Failure | None]:
+    if premises.progress:
+        premises.progress("random walks", f"seed {seed}", 0)
+    guards = {**{s.name: s.guard for p in plans for s in p.steps}, **dict(premises.really)}
     # A blind step's own claim counts, because nothing else can; so there an early claim is believed.
-    bounds = ROUGH._replace(early_claim=0) if blind else ROUGH
-    cfg = _config(plans, bounds, assume, actors=3)
+    bounds = ROUGH._replace(early_claim=0) if Guard.BLIND in guards.values() else ROUGH
+    cfg = _config(plans, bounds, premises, actors=3)
     found = walk(cfg, walks=max(1, share // MOVES_A_WALK), seed=seed)
-    failure = None
-    if found.violation:
-        schedule = Schedule(cfg, found.trace)
-        failure = Failure("a random walk", found.violation, replay(schedule).story, schedule)
-    return Report(searched, whole, found.walks, found.moves, seed, tuple(sorted(assume)), failure)
+    if not found.violation:
+        return found, None
+    schedule = Schedule(cfg, found.trace)
+    return found, Failure("a random walk", found.violation, replay(schedule).story, schedule)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from journal.engine import Action, Append, Apply, Probe, Quiesce
 from journal.events import Draft
 from journal.words import Kind
+
+ROLES = {"A": "worker", "B": "reaper", "C": "second reaper"}
+"""Who acts, by the letter that schedules call them by."""
+
+_ACTOR = re.compile(r"(^|; )([ABC]) ")
+
+
+def in_words(label: str) -> str:
+    """The label of a move as a line of a story."""
+    return _ACTOR.sub(lambda m: f"{m[1]}{ROLES[m[2]]} ", label)
 
 
 def tell(drafts: tuple[Draft, ...]) -> str:

@@ -19,6 +19,9 @@ MAX_MOVES = 600
 MISFORTUNE = 0.15
 """How often a misfortune is chosen where one is possible."""
 
+RARE = frozenset({"an operator pauses", "an operator asks to cancel"})
+"""No misfortunes, but as frequent as other moves they would end most walks before anything has happened."""
+
 ROUGH = Bounds(
     crash=4, suspicion=2, bad_probe=2, late=1, refusal=2, false_refusal=1, early_claim=1, external=1, power_cut=1,
     shut_gate=1, busy_lane=1, pause=1, cancel=1, retry=2, settle=2,
@@ -54,8 +57,8 @@ def _one(rules: Rules, rng: Random) -> tuple[tuple[str, ...], str]:
             return (*trace, f"!! {violation}"), violation
         if not moves:
             break
-        bad = [m for m in moves if m[1]]
-        good = [m for m in moves if not m[1]]
+        bad = [m for m in moves if m[1] or m[0] in RARE]
+        good = [m for m in moves if not m[1] and m[0] not in RARE]
         label, _, world = rng.choice(bad if bad and (not good or rng.random() < MISFORTUNE) else good)
         trace.append(label)
     return tuple(trace), ""
