@@ -152,23 +152,19 @@ class HostBridge:
 
     # -- liveness -----------------------------------------------------------------------------------------------------
 
-    def is_alive(self, task: str, *, repo: str) -> bool:
+    def is_alive(self, task: str) -> bool:
         """Somebody is busy with the task: the host's registry says so, or a transition holds its lock."""
-        return self._earlier.is_alive(task) or self._is_held(task, repo)
+        if self._earlier.is_alive(task):
+            return True
+        return self._journal is not None and is_held(self._journal.locks.task_path(task))
 
-    def claimable(self, task: str, *, repo: str) -> bool:
+    def claimable(self, task: str) -> bool:
         """
         Whether a job of the task may be claimed: a look at the registry and at one lock, no statement, no network.
 
         Fails open: whatever cannot be told does not stop the queue (TR-9), since the transition itself fails closed.
         """
-        return not self.is_alive(task, repo=repo)
-
-    def _is_held(self, task: str, repo: str) -> bool:
-        journal = self._journal
-        if journal is None or not self._scope.takes(repo):
-            return False
-        return is_held(journal.locks.task_path(task))
+        return not self.is_alive(task)
 
     # -- what people see ----------------------------------------------------------------------------------------------
 
