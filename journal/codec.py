@@ -33,6 +33,8 @@ BODY_LIMIT = 64 * 1024
 
 BODIES: dict[Kind, type[Body]] = {body.kind: body for body in get_args(Body)}
 
+_KINDS = {kind.value: kind for kind in Kind}
+
 SCHEMAS: dict[Kind, int] = dict.fromkeys(Kind, 1)
 """The shape that is written today, per kind."""
 
@@ -74,12 +76,11 @@ def decode(kind: str, schema: int, text: str) -> Body:
     Raises:
         DamagedError: Unknown kind or newer schema (L4), or a text that is no such body.
     """
-    try:
-        known = Kind(kind)
-    except ValueError:
+    known = _KINDS.get(kind)
+    if known is None:
         raise DamagedError(
             path=f"event kind {shown(kind)}", why="unknown to this program", remedy="install the newer version"
-        ) from None
+        )
     if schema > SCHEMAS[known]:
         raise DamagedError(
             path=f"{kind} schema {schema}",

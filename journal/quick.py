@@ -31,7 +31,10 @@ class _OddError(ValueError):
 
 def reader_of(body: type[T], hints: Mapping[str, Any]) -> Callable[[str], T | None]:
     """A reader of one kind of body from its fields' types; made once for each kind."""
-    reads: dict[str, Read] = {field.name: _read(hints[field.name]) for field in fields(body)}  # type: ignore[arg-type]
+    reads: dict[str, tuple[type | None, Read]] = {
+        field.name: (hints[field.name] if hints[field.name] in _PLAIN else None, _read(hints[field.name]))
+        for field in fields(body)  # type: ignore[arg-type]
+    }
     needed = frozenset(field.name for field in fields(body) if field.default is MISSING)  # type: ignore[arg-type]
 
     def read(text: str) -> T | None:
@@ -39,11 +42,18 @@ def reader_of(body: type[T], hints: Mapping[str, Any]) -> Callable[[str], T | No
             data = orjson.loads(text)
             if type(data) is not dict or not needed <= data.keys():
                 return None
-            return body(**{name: reads[name](value) for name, value in data.items()})
+            for name, value in data.items():
+                exact, convert = reads[name]
+                if type(value) is not exact:  # a plain field of its own type is itself; most are
+                    data[name] = convert(value)
+            return body(**data)
         except (ValueError, KeyError, TypeError):  # odd, an unknown field, or a plan that its constructor refuses
             return None
 
     return read
+
+
+_PLAIN = frozenset({str, int, bool})
 
 
 def _read(hint: Any) -> Read:
@@ -57,16 +67,12 @@ def _read(hint: Any) -> Read:
         return _one_of(frozenset(get_args(hint)))
     if issubclass(hint, StrEnum):
         return _word(hint)
-    return _exactly(hint)
+    return _refuse
 
 
-def _exactly(kind: type) -> Read:
-    def read(value: Any) -> Any:
-        if type(value) is not kind:
-            raise _OddError
-        return value
-
-    return read
+def _refuse(value: Any) -> Any:
+    """A plain field that is not of its own type."""
+    raise _OddError
 
 
 def _one_of(words: frozenset[str]) -> Read:
@@ -93,9 +99,8 @@ _SCALARS = frozenset({str, bool, int, type(None)})
 def _evidence(value: Any) -> Evidence:
     if type(value) is not dict:
         raise _OddError
-    for seen in value.values():
-        if type(seen) not in _SCALARS:
-            raise _OddError
+    if not _SCALARS.issuperset(map(type, value.values())):
+        raise _OddError
     return tuple(sorted(value.items()))
 
 

@@ -151,7 +151,7 @@ class _Changes:
 
     def __init__(self) -> None:
         self.reclaims: list[tuple[str, int, str]] = []
-        self._counts: list[tuple[str, int, int]] = []
+        self._counts: dict[str, tuple[int, int]] = {}  # stage -> how many more are open, are ended
         self._begun: list[tuple[int, int, str]] = []
         self._ended: list[tuple[int, int, int, int]] = []
 
@@ -160,16 +160,20 @@ class _Changes:
         if row.stay == stay and row.open == was_open:
             return
         if stage:
-            self._counts.append((stage, -was_open, -(not was_open)))
-        self._counts.append((row.state.stage, int(row.open), int(not row.open)))
+            self._count(stage, -was_open, -(not was_open))
+        self._count(row.state.stage, int(row.open), int(not row.open))
         if stay:
             self._ended.append((event.position, stays.fork(stay, event.position - 1), row.opened, stay))
         if row.stay:
             self._begun.append((row.opened, row.stay, row.state.stage))
 
+    def _count(self, stage: str, opened: int, ended: int) -> None:
+        before = self._counts.get(stage, (0, 0))
+        self._counts[stage] = (before[0] + opened, before[1] + ended)
+
     def write(self, db: sqlite3.Connection) -> None:
         for sql, values in (
-            (_COUNT_STAGE, self._counts),
+            (_COUNT_STAGE, [(stage, *more) for stage, more in self._counts.items()]),
             (_COUNT_RECLAIM, self.reclaims),
             (stays.BEGIN, self._begun),
             (stays.END, self._ended),
