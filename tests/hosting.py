@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -45,3 +47,15 @@ def rows(folder: Path, sql: str) -> list[tuple[Any, ...]]:
 def written(folder: Path) -> list[tuple[Any, ...]]:
     """Every event: task and kind, in order."""
     return rows(folder, "SELECT task, kind FROM journal_events ORDER BY position")
+
+
+async def _one_move(folder: Path, task: str, expect: str, to: str) -> None:
+    """A process of its own, for tests that kill it."""
+    host = host_in(folder, ON)
+    await host.start()
+    print(await host.bridge.advance(task, repo="acme/widgets", expect=expect, to=to, actor="worker"))
+    await host.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(_one_move(Path(sys.argv[1]), *sys.argv[2:]))
