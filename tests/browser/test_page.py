@@ -26,7 +26,7 @@ async def check(page: Page, name: str) -> list[Any]:
 
 
 async def live(page: Page) -> None:
-    await page.wait_for_function("document.getElementById('live').textContent === 'live'")
+    await page.locator("#live", has_text="live").wait_for()
 
 
 # -- with scripts off -------------------------------------------------------------------------------------------------
