@@ -23,6 +23,7 @@ from recovery.jobs import Jobs
 from recovery.publisher import Publisher
 from recovery.reaper import Reaper
 from recovery.reconciler import Reconciler
+from recovery.sealer import Sealer
 
 AGAIN_S = 900.0
 """Seconds between two rounds in which every open task's status is shown outside anew."""
@@ -54,6 +55,7 @@ class Actors:
         )
         self._reconciler = Reconciler(journal, jobs, attention, submit=self._submit, poll_s=serve.poll_s)
         self._auditor = Auditor(journal)
+        self._sealer = Sealer(journal)
 
     def duties(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What is to be kept running, by name."""
@@ -63,6 +65,7 @@ class Actors:
             "reconciler": self._reconciler.serve,
             "inbox": self._handler.serve,
             "auditor": self._auditor.serve,
+            "sealer": self._sealer.serve,
         } | {f"publish.{name}": publisher.serve for name, publisher in self._publishers.items()}
 
     def on_events(self, events: Sequence[Event]) -> None:

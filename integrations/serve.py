@@ -44,6 +44,7 @@ from journal.results import Result, Unavailable
 from recovery.inbox import Inbox
 from recovery.outside import Hooks
 from recovery.plan import make_plan, summary
+from recovery.sealer import write_down
 
 logger = structlog.get_logger(__name__)
 
@@ -199,6 +200,9 @@ class Service:
                 logger.warning("deploy_not_resumed", folder=str(config.folder), error=str(error))
 
     async def close(self) -> None:
+        if self.journal is not None:
+            with suppress(OSError, JournalError):  # an older copy put here while we are away is noticed then
+                await write_down(self.journal)
         for opened in (self.journal, self._reading):
             if opened is not None:
                 await opened.close()

@@ -43,6 +43,8 @@ COMMANDS = {
     "log": "log:log",
     "verify": "verify:verify",
     "recover": "recover:recover",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
     "prove": "prove:prove",
     "projections": "projections:projections",
     "doctor": "doctor:doctor",

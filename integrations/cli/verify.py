@@ -47,7 +47,7 @@ def verify(
         )
     lying = standing(path)
     with open_evidence(path) as db:
-        findings = _task(db, task) if task else _whole(out, db, head, deep=deep)
+        findings = _task(db, task) if task else _whole(out, db, head or _written_down(path), deep=deep)
     _show(out, path, findings, task, lying, anchored=bool(head))
     raise typer.Exit(YES if findings.intact else NO)
 
@@ -61,6 +61,14 @@ def _task(db: Any, task: str) -> Findings:
     if not findings.events:
         raise UnknownTaskError(task=shown(task))
     return findings
+
+
+def _written_down(path: Path) -> str:
+    """The head that a service wrote down beside the journal; "" if none did."""
+    from journal.log import anchor
+
+    found = anchor.read(path)
+    return f"{found.position}:{found.hash}" if found else ""
 
 
 def _whole(out: Output, db: Any, head: str, *, deep: bool) -> Findings:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from integrations.git.repository import Repository
 from journal.ports import Call
 
-_KEY, _FENCE, _JOURNAL, _HEAD = "Transition: ", "Transition-Fence: ", "Transition-Journal: ", "Transition-Head: "
+_KEY, _FENCE, JOURNAL, _HEAD = "Transition: ", "Transition-Fence: ", "Transition-Journal: ", "Transition-Head: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Mark:
     @property
     def trailers(self) -> str:
         """The last paragraph of a message."""
-        return f"{_KEY}{self.key}\n{_FENCE}{self.fence}\n{_JOURNAL}{self.journal}@{self.cites}\n{_HEAD}{self.head}\n"
+        return f"{_KEY}{self.key}\n{_FENCE}{self.fence}\n{JOURNAL}{self.journal}@{self.cites}\n{_HEAD}{self.head}\n"
 
 
 def mark_of(call: Call) -> Mark:
@@ -51,8 +51,8 @@ def marks_in(text: str) -> list[Mark]:
             found.append(Mark(line.removeprefix(_KEY).strip()))
         elif found and line.startswith(_FENCE):
             found[-1] = replace(found[-1], fence=line.removeprefix(_FENCE).strip())
-        elif found and line.startswith(_JOURNAL):
-            journal, _, cites = line.removeprefix(_JOURNAL).strip().partition("@")
+        elif found and line.startswith(JOURNAL):
+            journal, _, cites = line.removeprefix(JOURNAL).strip().partition("@")
             found[-1] = replace(found[-1], journal=journal, cites=cites)
         elif found and line.startswith(_HEAD):
             found[-1] = replace(found[-1], head=line.removeprefix(_HEAD).strip())

@@ -221,6 +221,11 @@ class Repository:
         records = (await self._ask(*argv)).out.decode("utf-8", "replace").split("\0")
         return [(record[:40], record[41:]) for record in records if record]
 
+    async def ref_messages(self, under: str) -> list[str]:
+        """The messages of what every ref below `under` names: of the tag, where it is one."""
+        records = (await self._ask("for-each-ref", "--format=%(contents)%00", under)).out.decode("utf-8", "replace")
+        return [record.strip("\n") for record in records.split("\0") if record.strip("\n")]
+
     async def changed_files(self, old: str, new: str) -> tuple[str, ...]:
         """Names of the files that differ between two commits, a rename as two names."""
         argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", names.commit_id(old), names.commit_id(new))

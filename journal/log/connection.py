@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from journal.errors import DamagedError, NewerSchemaError, StoreUnavailableError
+from journal.log import anchor
 from journal.log.companion import Companion
 from journal.log.ground import wal_reset_bug
 from journal.log.schema import APPLICATION_ID, SCHEMA_NUMBER, migrate, missing_guards, schema_number
@@ -102,6 +103,7 @@ def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Conne
             _check_guards(db, path)  # before migrating, which would put back what was taken away without a word
         migrate(db)
         _check_guards(db, path)  # a foreign table of our name stays as it is, and is none of ours
+        anchor.check(db, path)
         db.set_authorizer(_authorize)
     except sqlite3.Error as error:
         db.close()

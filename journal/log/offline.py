@@ -38,21 +38,29 @@ def standing(path: Path) -> Standing:
     """Look at the lock and the side files; changes nothing, opens no database file (R87)."""
     if is_held(Locks(path, NOBODY).writer_path()):
         return Standing.LIVE
+    return _lying(path)
+
+
+def _lying(path: Path) -> Standing:
     return Standing.LEFT_OVER if _sides(path) else Standing.AT_REST
 
 
 @contextmanager
-def open_evidence(path: Path) -> Iterator[sqlite3.Connection]:
+def open_evidence(path: Path, *, mine: bool = False) -> Iterator[sqlite3.Connection]:
     """
     Open a journal for reading and leave the database and its WAL as they are, bit for bit.
 
     Works beside a running service, after kill -9, on a copy, and in a folder that cannot be written.
 
+    Args:
+        path: The database file.
+        mine: The caller holds the writer lock and does not write: nobody else does.
+
     Raises:
         StoreUnavailableError: There is no readable journal, or somebody began to write while it was read.
         DamagedError: The file holds no journal, or SQLite cannot read it.
     """
-    match standing(path):
+    match _lying(path) if mine else standing(path):
         case Standing.LIVE:
             with _reading(path, open_reader(path)) as db:
                 yield db
