@@ -41,7 +41,9 @@ _OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY pos
 class SqliteLog:
     """`EventLog` over one SQLite file. Without a writer it only reads: a standby, or somebody who looks."""
 
-    def __init__(self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str, floor: int = 0) -> None:
+    def __init__(
+        self, path: Path, reader: aiosqlite.Connection, writer: Writer | None, journal_id: str, floor: int = 0
+    ) -> None:
         self.path, self._reader, self._writer, self._journal_id = path, reader, writer, journal_id
         self._streams: OrderedDict[str, Stream] = OrderedDict()
         self._blank = TaskState(floor=floor)
@@ -130,7 +132,9 @@ class SqliteLog:
         if self._writer is None:
             raise NotWriterError(path=str(self.path), holder="this process only reads")
         task = unit.stream.task
-        if task and unit.stream.state.floor != self._blank.floor:  # decided from no reading of ours: a task being opened
+        if (
+            task and unit.stream.state.floor != self._blank.floor
+        ):  # decided from no reading of ours: a task being opened
             state = unit.stream.state._replace(floor=self._blank.floor)
             unit = replace(unit, stream=unit.stream._replace(state=state))
         try:
