@@ -25,7 +25,7 @@ def inspect(
     ctx: typer.Context,
     task: Annotated[str, typer.Argument(help="The task's id.")],
     epoch: Annotated[int | None, typer.Option(help="Only what happened in this term of ownership.", min=0)] = None,
-    at: Annotated[int | None, typer.Option("--at", help="As of this position in the log.", min=1)] = None,
+    at: Annotated[str, typer.Option("--at", help="As of this position, or of a time: 2026-01-31T12:00:00Z, 2h.")] = "",
     events: Annotated[bool, typer.Option("--events", help="List every event, too.")] = False,
 ) -> None:
     """
@@ -36,17 +36,19 @@ def inspect(
 
     journal inspect ORCH-114
     journal --db /evidence/journal.db inspect ORCH-114 --events
+    journal inspect ORCH-114 --at 2026-01-31T12:00:00Z
     journal inspect ORCH-114 --epoch 7 --json | jq .decisions
     """
     from integrations.cli.exits import NO, YES
     from integrations.cli.output import Output
     from integrations.cli.reading import audit
+    from integrations.cli.when import position_in
     from journal.log.offline import open_evidence
 
     options = given(ctx)
     out = Output(options)
     with open_evidence(options.database()) as db:
-        found = audit(db, task, at or NEWEST)
+        found = audit(db, task, position_in(db, at, "--at") if at else NEWEST)
     if out.json:
         out.document(as_data(found, epoch))
     else:

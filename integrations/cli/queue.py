@@ -69,13 +69,15 @@ def queue(
 
 def _tell_earlier(out: Output, path: Path, repo: str, limit: int, at: str, diff: tuple[str, str] | None) -> None:
     """The queue as of an earlier point, or the difference between two."""
+    from integrations.cli.when import position_in
     from journal.errors import InvalidInputError
     from journal.log.offline import open_evidence
 
     if at and diff:
         raise InvalidInputError(what="--at with --diff", why="ask for one of the two")
     with open_evidence(path) as db:
-        pages = [_page(db, point, repo, limit) for point in (diff or (at,))]
+        option = "--diff" if diff else "--at"
+        pages = [_page(db, position_in(db, point, option), repo, limit) for point in (diff or (at,))]
     if diff is None:
         (page,) = pages
         if out.json:
@@ -94,16 +96,11 @@ def _tell_earlier(out: Output, path: Path, repo: str, limit: int, at: str, diff:
         out.table(columns, [tuple(change[name] for name in columns) for change in changes])
 
 
-def _page(db: Any, point: str, repo: str, limit: int) -> dict[str, Any]:
+def _page(db: Any, position: int, repo: str, limit: int) -> dict[str, Any]:
     import orjson
 
-    from integrations.cli.when import parse
-    from projections.as_of import position_at, queue_at_offline
-    from projections.base import answer
+    from projections.as_of import queue_at_offline
 
-    position, at_us = parse(point, "--at")
-    if position is None:
-        position = answer(db, position_at(at_us))
     found = queue_at_offline(db, position, limit=limit, repo=repo)
     return {"position": found.position, "counts": found.counts, "tasks": [orjson.loads(task) for task in found.tasks]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from datetime import UTC, datetime
 
 from journal.clock import SystemClock
@@ -34,3 +35,22 @@ def parse(text: str, option: str) -> tuple[int | None, int]:
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
     return None, max(0, int(then.timestamp() * 1_000_000))
+
+
+def position_in(db: sqlite3.Connection, text: str, option: str) -> int:
+    """
+    The position that a point means in a log: of a time, the last one that is not later.
+
+    Raises:
+        InvalidInputError: It is no point, or a position that the log does not reach.
+    """
+    from projections.as_of import position_at
+    from projections.base import answer
+
+    position, at_us = parse(text, option)
+    if position is None:
+        return answer(db, position_at(at_us))
+    last = int(db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0])
+    if position > last:
+        raise InvalidInputError(what=f"{option} {position}", why=f"the log ends at position {last}")
+    return position

@@ -127,6 +127,9 @@ def test_one_epoch_and_an_earlier_point_can_be_asked_for(cli: Cli) -> None:
     assert (early["version"], early["position"]) == (4, place)
     assert early["events"] == whole["events"][:4]
     cli("inspect", "T-4", "--at", "1", code=1)
+    cli("inspect", "T-4", "--at", "999999", code=2)
+    cli("inspect", "T-4", "--at", "2000-01-01", code=1)
+    assert cli.json("inspect", "T-4", "--at", "2999-01-01")["version"] > early["version"]
 
 
 @pytest.mark.parametrize("columns", ["40", "60", "100", "200"])
@@ -250,6 +253,8 @@ def test_queue_tells_an_earlier_point_and_what_changed_since(cli: Cli) -> None:
     assert (changes["T-1"], changes["T-3"], changes["T-5"]) == ("ended", "moved", "moved")
     assert "tasks differ" in cli("queue", "--diff", "9", "2999-01-01")
     assert "as of position 9" in cli("queue", "--at", "9")
+    cli("queue", "--at", "999999", code=2)
+    cli("queue", "--diff", "9", "999999", code=2)
     cli("queue", "--at", "soon", code=2)
     cli("queue", "--at", "1", "--diff", "1", "2", code=2)
 

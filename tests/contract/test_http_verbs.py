@@ -131,5 +131,7 @@ async def test_a_parked_task_is_settled_by_what_a_person_found(
     assert parked.json()["result"] == "parked", parked.text
     said = await client.post("/tasks/T-1/settle", json=WHY | {"as": "applied", "evidence": "main holds it"})
     assert said.status_code == 200, said.text
+    settled = (await client.get("/tasks/T-1/events")).json()["events"][-1]
+    assert (settled["kind"], settled["body"]["applied"], settled["step"]) == ("settled", True, "merge_pr")
     done = await client.post("/tasks/T-1/advance?wait=20")
     assert done.json()["result"] == "advanced", done.text
