@@ -56,6 +56,7 @@ class PlaneItems:
         self._items: dict[str, Item] = {}  # by task, as last listed or read
         self._tasks: dict[str, str] = {}  # by item
         self._listed_s = float("-inf")
+        self._woken = 0
         self._singles: list[float] = []
         self._turn = asyncio.Lock()
 
@@ -104,8 +105,9 @@ class PlaneItems:
         return self._tasks.get(item, "")
 
     def woken(self) -> None:
-        """A notice came: what was listed before it no longer answers."""
+        """A notice came: what was listed before it no longer answers, nor what is being listed right now."""
         self._listed_s = float("-inf")
+        self._woken += 1
 
     async def wishes(self) -> Mapping[str, str]:
         """
@@ -157,11 +159,12 @@ class PlaneItems:
         return item
 
     async def _list(self) -> None:
-        self._items = {}
+        woken, self._items = self._woken, {}
         for entry in await self._entries("work-items/", fields=_FIELDS):
             if (item := self._item(entry)) and item.task:
                 self._keep(item)
-        self._listed_s = self._clock.monotonic_s()
+        if self._woken == woken:
+            self._listed_s = self._clock.monotonic_s()
 
     def _keep(self, item: Item) -> None:
         self._items[item.task], self._tasks[item.id] = item, item.task

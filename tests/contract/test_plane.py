@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from integrations.plane.client import PlaneClient, PlaneError
+from integrations.plane.client import Answer, PlaneClient, PlaneError
 from integrations.plane.config import PlaneConfig
 from integrations.plane.gate import PlaneGate, PlaneGateConfig
 from integrations.plane.hooks import PlaneHooks
@@ -223,6 +223,30 @@ async def test_a_listing_from_before_a_notice_no_longer_answers(desk: Desk) -> N
     for headers, raw in desk.plane.notices:
         desk.hooks.verify(raw, headers)
     assert await desk.items.asked("ORCH-9") == "review"
+
+
+@pytest.mark.proves("R70", "R75")
+async def test_a_listing_that_a_notice_overtakes_no_longer_answers(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hide the wish for seconds, and let what we show write over it."""
+    for number in range(10):
+        desk.plane.add(number, "Staging")
+    asked = desk.client.get
+
+    async def get(path: str, **query: str | int) -> Answer:
+        answer = await asked(path, **query)
+        if path == "work-items/" and desk.plane.state_of(9) == "Staging":
+            desk.plane.move(9, "Confirm Deploy")
+            for headers, raw in desk.plane.notices:
+                desk.hooks.verify(raw, headers)
+        return answer
+
+    monkeypatch.setattr(desk.client, "get", get)
+    for number in range(9):
+        await desk.items.asked(f"ORCH-{number}")
+    assert desk.plane.state_of(9) == "Confirm Deploy"
+    assert await desk.items.asked("ORCH-9") == "deploy-staging"
 
 
 async def test_a_renamed_state_is_looked_up_again_and_an_id_needs_no_name(desk: Desk) -> None:
