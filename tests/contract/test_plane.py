@@ -226,9 +226,7 @@ async def test_a_listing_from_before_a_notice_no_longer_answers(desk: Desk) -> N
 
 
 @pytest.mark.proves("R70", "R75")
-async def test_a_listing_that_a_notice_overtakes_no_longer_answers(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_listing_that_a_notice_overtakes_no_longer_answers(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hide the wish for seconds, and let what we show write over it."""
     for number in range(10):
         desk.plane.add(number, "Staging")
