@@ -242,9 +242,8 @@ async def serve(
         StoreError: The journal cannot be opened.
     """
     if not settings.environment.transition_journal_enabled:
-        raise InvalidInputError(
-            what="ORCH_TRANSITION_JOURNAL_ENABLED", why="is off, and there is no host to return to; switch it on"
-        )
+        why = "the host goes on by itself" if settings.overlay else "there is no host to return to; switch it on"
+        raise InvalidInputError(what="ORCH_TRANSITION_JOURNAL_ENABLED", why=f"is off, and {why}")
     version = running_version(settings)
     parts = build(settings, running=version)
     host, port = host or settings.host, settings.port if port is None else port

@@ -185,6 +185,7 @@ def open_journal(
         wrap=wrap,
         writer_lock=writer_lock,
         companion=HostTable(settings.overlay) if settings.overlay else None,
+        takes=settings.scope.takes,
     )
 
 

@@ -7,7 +7,7 @@ One process drives: whoever holds the writer lock. Another one that opens the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -39,6 +39,8 @@ from journal.results import Deferred, Done, Freed, LostRace, Parked, Refused, Re
 from journal.shell import Tools
 from journal.stream import Stream
 from journal.words import Cause
+
+LEFT_OUT = "takes no part; name it in ORCH_TRANSITION_JOURNAL_REPOS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,11 @@ class Journal:
         pipeline: Pipeline,
         writer_lock: LockFile | None,
         wrap: Wrap | None,
+        takes: Callable[[str], bool],
     ) -> None:
         self.log, self.locks, self.pipeline = log, locks, pipeline
         self.tools, self.me, self.clock = tools, locks.me, tools.clock
-        self._writer_lock, self._wrap = writer_lock, wrap
+        self._writer_lock, self._wrap, self._takes = writer_lock, wrap, takes
         self._closing = False
 
     @classmethod
@@ -112,6 +115,7 @@ class Journal:
         wrap: Wrap | None = None,
         writer_lock: LockFile | None = None,
         companion: Companion | None = None,
+        takes: Callable[[str], bool] = lambda repo: True,
     ) -> Pending[Self]:
         """
         Open the journal in a database file, beside whatever else lies in it (NFR-3): `async with`, or `await`.
@@ -130,6 +134,7 @@ class Journal:
             wrap: Stands before the ports of every run (crash points in demo and tests).
             writer_lock: The lock, if the caller has it already (a standby that took over).
             companion: A host's table in the same file that shows the stages; then the file is the host's.
+            takes: Whether a repository takes part (FR-7); tasks of others are neither opened nor driven.
 
         Raises:
             NotWriterError: `write`, and another process holds the writer lock.
@@ -150,6 +155,7 @@ class Journal:
                 wrap,
                 writer_lock,
                 companion,
+                takes,
             )
         )
 
@@ -168,6 +174,7 @@ class Journal:
         wrap: Wrap | None,
         lock: LockFile | None,
         companion: Companion | None,
+        takes: Callable[[str], bool],
     ) -> Self:
         _check_adapters(pipeline, steps, gates)
         locks = Locks(path, this_process(ids.instance()))
@@ -186,7 +193,7 @@ class Journal:
                 lock.release()
             raise
         tools = Tools(log, locks, dict(steps), dict(gates), clock, {}, pipeline.reaper_max_running_s)
-        return cls(log, locks, tools, pipeline, lock, wrap)
+        return cls(log, locks, tools, pipeline, lock, wrap, takes)
 
     async def close(self) -> None:
         """Cancel what runs, write what waits, give the writer lock back."""
@@ -222,6 +229,8 @@ class Journal:
             )
         if not 0 <= wanted.pr <= names.MAX_INTEGER:
             raise InvalidInputError(what=f"pull request {wanted.pr}", why="not a number of a pull request")
+        if not self._takes(wanted.repo):
+            raise InvalidInputError(what=f"repository '{names.shown(wanted.repo)}'", why=LEFT_OUT)
         body = Opened(
             names.repository(wanted.repo),
             names.branch(wanted.branch),
@@ -261,6 +270,9 @@ class Journal:
         self._must_write()
         names.task_id(task)
         names.word(actor, "actor")
+        stream = await self.log.read(task)
+        if stream.version and not self._takes(stream.subject.repo):
+            return Refused(task, f"repository {stream.subject.repo} {LEFT_OUT}", stream.state.stage)
         return await drive(
             self.tools, self.pipeline, self.me, task, expect=expect, actor=actor, cause=cause, wrap=self._wrap
         )

@@ -16,14 +16,18 @@ from pathlib import Path
 
 import pytest
 
+from integrations.host.config import Scope
 from integrations.host.earlier import AsBefore
 from integrations.host.observe import ACTOR
 from journal.clock import this_process
+from journal.errors import InvalidInputError
 from journal.events import Reopened, Switched
-from journal.journal import Journal
+from journal.journal import Journal, NewTask, Pending
 from journal.ownership import Locks, lock_folder
-from journal.results import Advanced, Parked, Unavailable
+from journal.pipeline import Edge, Pipeline
+from journal.results import Advanced, Parked, Refused, Unavailable
 from journal.words import Hold, Kind
+from projections import all_views
 from tests.example_host import scenario
 from tests.example_host.adopted import Orchestrator
 from tests.example_host.before import create_app
@@ -227,3 +231,22 @@ async def test_the_switch_off_leaves_no_trace_where_no_journal_was(tmp_path: Pat
     with closing(sqlite3.connect(tmp_path / "orchestrator.db")) as db:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'journal%'")]
     assert names == []
+
+
+@pytest.mark.proves("FR-7")
+async def test_standing_alone_the_list_of_repositories_limits_who_is_opened_and_driven(tmp_path: Path) -> None:
+    pipeline = Pipeline(("analysis", "done"), (Edge("analysis", "done"),), {})
+
+    def opening(*repos: str) -> Pending[Journal]:
+        takes = Scope(repos=frozenset(repos)).takes
+        return Journal.open(tmp_path / "j.db", pipeline=pipeline, steps={}, projections=all_views(), takes=takes)
+
+    async with opening("*") as journal:
+        for task, repo in (("IN-1", "acme/widgets"), ("OUT-1", "acme/gears")):
+            await journal.open_task(NewTask(task, repo, "feature/1"), actor="operator")
+    async with opening("acme/widgets") as journal:
+        answer = await journal.advance("OUT-1")
+        assert isinstance(answer, Refused) and "ORCH_TRANSITION_JOURNAL_REPOS" in answer.reason
+        assert isinstance(await journal.advance("IN-1"), Advanced)
+        with pytest.raises(InvalidInputError, match="takes no part"):
+            await journal.open_task(NewTask("OUT-2", "acme/gears", "feature/2"), actor="operator")
