@@ -6,11 +6,13 @@ import asyncio
 import shutil
 import sqlite3
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 from integrations.settings import Environment
+from journal.journal import Journal
 from tests.example_host.adopted import CONFIGURATION, Orchestrator, adopted
 from tests.example_host.scenario import ticking
 
@@ -38,6 +40,24 @@ def host_in(folder: Path, environment: Environment, **changes: str) -> Orchestra
     return adopted(folder / "orchestrator.db", ticking(), file=file, environment=environment)
 
 
+@asynccontextmanager
+async def running(folder: Path, environment: Environment = ON, **changes: str) -> AsyncIterator[Orchestrator]:
+    """The adopted host between its start and its stop."""
+    host = host_in(folder, environment, **changes)
+    try:
+        await host.start()
+        yield host
+    finally:
+        await host.stop()
+
+
+def journal_of(host: Orchestrator) -> Journal:
+    """What its bridge has open."""
+    journal = host.bridge.journal
+    assert journal is not None
+    return journal
+
+
 def rows(folder: Path, sql: str) -> list[tuple[Any, ...]]:
     """What the host's file says, to a connection that is nobody's."""
     with closing(sqlite3.connect(folder / "orchestrator.db")) as db:
@@ -51,10 +71,8 @@ def written(folder: Path) -> list[tuple[Any, ...]]:
 
 async def _one_move(folder: Path, task: str, expect: str, to: str) -> None:
     """A process of its own, for tests that kill it."""
-    host = host_in(folder, ON)
-    await host.start()
-    print(await host.bridge.advance(task, repo="acme/widgets", expect=expect, to=to, actor="worker"))
-    await host.stop()
+    async with running(folder) as host:
+        print(await host.bridge.advance(task, repo="acme/widgets", expect=expect, to=to, actor="worker"))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import asyncio
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +32,10 @@ from journal.stream import Stream
 from projections import all_views
 from tests.builders import opened as opened_draft
 from tests.example_host.adopted import Orchestrator
-from tests.hosting import ON, host_in, rows, written
+from tests.hosting import ON, host_in, journal_of, rows, running, written
 
 REPO = "acme/widgets"
 PATH = Path("orchestrator.db")
-
-
-@asynccontextmanager
-async def running(folder: Path, **changes: str) -> AsyncIterator[Orchestrator]:
-    """The host, started with every repository taking part."""
-    host = host_in(folder, ON, **changes)
-    await host.start()
-    try:
-        yield host
-    finally:
-        await host.stop()
-
-
-def journal_of(host: Orchestrator) -> Journal:
-    journal = host.bridge.journal
-    assert journal is not None
-    return journal
 
 
 async def move(host: Orchestrator, task: str, expect: str, to: str, actor: str = "worker") -> object:
@@ -260,7 +242,7 @@ async def test_a_stage_that_the_host_moved_during_the_effect_doubles_nothing(tmp
         "sqlite3.connect('orchestrator.db', isolation_level=None).execute(\\\"UPDATE tasks SET stage = 'review'\\\")"
     )
     change = f'[{sys.executable!r}, "-c", "{sets}", "merged.{{task}}.{{generation}}"]'.replace("'", '"', 2)
-    async with running(tmp_path, **{'["mkdir", "merged.{task}.{generation}"]': change}) as host:
+    async with running(tmp_path, ON, **{'["mkdir", "merged.{task}.{generation}"]': change}) as host:
         host.create("T-1", REPO, "feature/1", stage="deploy-staging")
         answer = await move(host, "T-1", "deploy-staging", "deploy")
         assert isinstance(answer, LostRace)

@@ -32,7 +32,7 @@ from tests.example_host import scenario
 from tests.example_host.adopted import Orchestrator
 from tests.example_host.before import create_app
 from tests.example_host.record import RECORDED
-from tests.hosting import OFF, ON, host_in, rows, written
+from tests.hosting import OFF, ON, journal_of, rows, running, written
 
 ROOT = Path(__file__).resolve().parents[2]
 Recording = dict[str, list[str]]
@@ -78,9 +78,8 @@ def test_with_the_switch_off_statements_answers_and_files_are_the_recorded_ones(
 
 @pytest.mark.proves("FR-6", "FR-7")
 async def test_with_the_switch_on_the_day_ends_the_same_and_answers_only_grow(tmp_path: Path) -> None:
-    host = host_in(tmp_path, ON)
-    answers = await scenario.live(host, create_app(host))
-    await host.stop()
+    async with running(tmp_path, ON) as host:
+        answers = await scenario.live(host, create_app(host))
     assert len(answers) == len(recorded()["answers"])
     for ours, theirs in zip(answers, recorded()["answers"], strict=True):
         said, was = (json.loads(answer.partition("] ")[2]) for answer in (ours, theirs))
@@ -91,36 +90,32 @@ async def test_with_the_switch_on_the_day_ends_the_same_and_answers_only_grow(tm
 
 @pytest.mark.proves("FR-7")
 async def test_a_repository_that_is_not_named_is_written_as_before_beside_one_that_is(tmp_path: Path) -> None:
-    host = host_in(tmp_path, ON.model_copy(update={"transition_journal_repos": ("acme/widgets",)}))
-    await host.start()
-    host.create("IN-1", "acme/widgets", "feature/1")
-    host.create("OUT-1", "acme/gears", "feature/2")
-    moves = [
-        await host.bridge.advance(task, repo=repo, expect="analysis", to="architecture", actor="worker")
-        for task, repo in (("IN-1", "acme/widgets"), ("OUT-1", "acme/gears"))
-    ]
-    assert moves == [Advanced("IN-1", "analysis", "architecture", 1), AsBefore("OUT-1", "architecture")]
-    await host.stop()
+    async with running(tmp_path, ON.model_copy(update={"transition_journal_repos": ("acme/widgets",)})) as host:
+        host.create("IN-1", "acme/widgets", "feature/1")
+        host.create("OUT-1", "acme/gears", "feature/2")
+        moves = [
+            await host.bridge.advance(task, repo=repo, expect="analysis", to="architecture", actor="worker")
+            for task, repo in (("IN-1", "acme/widgets"), ("OUT-1", "acme/gears"))
+        ]
+        assert moves == [Advanced("IN-1", "analysis", "architecture", 1), AsBefore("OUT-1", "architecture")]
     assert rows(tmp_path, "SELECT id, stage FROM tasks") == [("IN-1", "architecture"), ("OUT-1", "architecture")]
     assert {task for (task,) in rows(tmp_path, "SELECT task FROM journal_events WHERE task <> ''")} == {"IN-1"}
 
 
 @pytest.mark.proves("TR-8")
 async def test_with_the_switch_off_the_reaper_goes_by_the_registry_in_memory_alone(tmp_path: Path) -> None:
-    host = host_in(tmp_path, OFF)
-    await host.start()
-    host.create("T-1", "acme/widgets", "feature/1")
-    # A lock of the days with the switch on, held by whoever: it is not consulted.
-    left = Locks(host.path, this_process("a" * 32)).take_task("T-1", "worker", "left")
-    assert left is not None
-    assert host.bridge.claimable("T-1")
-    job = await host.claim_next()
-    assert job is not None
-    assert host.bridge.is_alive("T-1") and await host.reap() == 0
-    host.alive.clear()
-    assert not host.bridge.is_alive("T-1") and await host.reap() == 1
-    left.release()
-    await host.stop()
+    async with running(tmp_path, OFF) as host:
+        host.create("T-1", "acme/widgets", "feature/1")
+        # A lock of the days with the switch on, held by whoever: it is not consulted.
+        left = Locks(host.path, this_process("a" * 32)).take_task("T-1", "worker", "left")
+        assert left is not None
+        assert host.bridge.claimable("T-1")
+        job = await host.claim_next()
+        assert job is not None
+        assert host.bridge.is_alive("T-1") and await host.reap() == 0
+        host.alive.clear()
+        assert not host.bridge.is_alive("T-1") and await host.reap() == 1
+        left.release()
 
 
 # -- fails open where it may, closed where it must --------------------------------------------------------------------
@@ -128,21 +123,23 @@ async def test_with_the_switch_off_the_reaper_goes_by_the_registry_in_memory_alo
 
 @pytest.mark.proves("TR-9", "FR-7", "NFR-1")
 async def test_a_journal_that_cannot_be_opened_stops_transitions_and_not_the_queue(tmp_path: Path) -> None:
-    host = host_in(tmp_path, ON)
-    host.create("T-1", "acme/widgets", "feature/1")
-    taken = Locks(host.path, this_process("a" * 32)).take_writer("another process")
+    taken = Locks(tmp_path / "orchestrator.db", this_process("a" * 32)).take_writer("another process")
     assert taken is not None
-    await host.start()  # does not raise
-    job = await host.claim_next()  # fails open
-    assert job is not None and job["task"] == "T-1"
-    answer = await host.bridge.advance("T-1", repo="acme/widgets", expect="analysis", to="architecture", actor="worker")
-    assert isinstance(answer, Unavailable) and "another process" in answer.reason
-    assert host.task("T-1")["stage"] == "analysis"  # fails closed: no plain UPDATE in its place
-    block = (await host.queue())["transition_ownership"]
-    assert block["enabled"] and "another process" in block["unavailable"]
-    assert (await host.metrics())["schema_version"] == 3
+    async with running(tmp_path, ON) as host:  # starting does not raise
+        host.create("T-1", "acme/widgets", "feature/1")
+        job = await host.claim_next()  # fails open
+        assert job is not None and job["task"] == "T-1"
+        answer = await host.bridge.advance(
+            "T-1", repo="acme/widgets", expect="analysis", to="architecture", actor="worker"
+        )
+        assert isinstance(answer, Unavailable) and "another process" in answer.reason
+        await host.finish(job)
+        assert host.task("T-1")["stage"] == "analysis"  # fails closed: no plain UPDATE in its place
+        assert await host.claim_next() is not None  # and nothing is forgotten
+        block = (await host.queue())["transition_ownership"]
+        assert block["enabled"] and "another process" in block["unavailable"]
+        assert (await host.metrics())["schema_version"] == 3
     taken.release()
-    await host.stop()
 
 
 # -- on again ---------------------------------------------------------------------------------------------------------
@@ -150,18 +147,9 @@ async def test_a_journal_that_cannot_be_opened_stops_transitions_and_not_the_que
 
 async def lives_with_the_switch_off(folder: Path, *statements: str) -> None:
     """A day without us: what the host writes meanwhile."""
-    host = host_in(folder, OFF)
-    await host.start()
-    for statement in statements:
-        host.db.execute(statement)
-    await host.stop()
-
-
-async def opened(folder: Path) -> tuple[Orchestrator, Journal]:
-    host = host_in(folder, ON)
-    await host.start()
-    assert host.bridge.journal is not None
-    return host, host.bridge.journal
+    async with running(folder, OFF) as host:
+        for statement in statements:
+            host.db.execute(statement)
 
 
 async def moved(host: Orchestrator, task: str, *stages: str) -> None:
@@ -174,11 +162,10 @@ async def moved(host: Orchestrator, task: str, *stages: str) -> None:
 
 @pytest.mark.proves("O7", "NFR-2")
 async def test_switching_on_again_is_recorded_and_open_tasks_follow_where_the_host_went(tmp_path: Path) -> None:
-    host, _ = await opened(tmp_path)
-    for task in ("STAYS", "MOVED", "ENDED", "GONE", "ODD"):
-        host.create(task, "acme/widgets", "feature/1")
-        await moved(host, task, "architecture")
-    await host.stop()
+    async with running(tmp_path, ON) as host:
+        for task in ("STAYS", "MOVED", "ENDED", "GONE", "ODD"):
+            host.create(task, "acme/widgets", "feature/1")
+            await moved(host, task, "architecture")
     await lives_with_the_switch_off(
         tmp_path,
         "UPDATE tasks SET stage = 'review' WHERE id = 'MOVED'",
@@ -188,40 +175,39 @@ async def test_switching_on_again_is_recorded_and_open_tasks_follow_where_the_ho
         "UPDATE tasks SET stage = 'on-the-moon' WHERE id = 'ODD'",
     )
     before = len(written(tmp_path))
-    host, journal = await opened(tmp_path)
-    switched = [e for e in await journal.log.events(task="") if e.kind is Kind.SWITCHED]
-    assert [e.draft.body for e in switched] == [Switched(True, "the switch is on again")]
-    assert switched[0].position == before + 1  # before anything else
+    async with running(tmp_path, ON) as host:
+        journal = journal_of(host)
+        switched = [e for e in await journal.log.events(task="") if e.kind is Kind.SWITCHED]
+        assert [e.draft.body for e in switched] == [Switched(True, "the switch is on again")]
+        assert switched[0].position == before + 1  # before anything else
 
-    states = {task: (await journal.stream(task)).state for task in ("STAYS", "MOVED", "ENDED", "GONE", "ODD")}
-    assert (states["STAYS"].stage, states["STAYS"].hold) == ("architecture", Hold.NONE)
-    assert (states["MOVED"].stage, states["MOVED"].generation, states["MOVED"].hold) == ("review", 2, Hold.NONE)
-    assert states["ENDED"].hold is Hold.CANCELED
-    assert (states["GONE"].hold, states["ODD"].hold) == (Hold.PARKED, Hold.PARKED)
-    last = [e for e in await journal.events("MOVED") if isinstance(e.draft.body, Reopened)][-1]
-    assert last.draft.actor == ACTOR
-    await moved(host, "MOVED", "testing")
-    await host.stop()
+        states = {task: (await journal.stream(task)).state for task in ("STAYS", "MOVED", "ENDED", "GONE", "ODD")}
+        assert (states["STAYS"].stage, states["STAYS"].hold) == ("architecture", Hold.NONE)
+        assert (states["MOVED"].stage, states["MOVED"].generation, states["MOVED"].hold) == ("review", 2, Hold.NONE)
+        assert states["ENDED"].hold is Hold.CANCELED
+        assert (states["GONE"].hold, states["ODD"].hold) == (Hold.PARKED, Hold.PARKED)
+        last = [e for e in await journal.events("MOVED") if isinstance(e.draft.body, Reopened)][-1]
+        assert last.draft.actor == ACTOR
+        await moved(host, "MOVED", "testing")
 
-    host, journal = await opened(tmp_path)  # no switch in between: nothing is recorded or observed again
-    assert len([e for e in await journal.log.events(task="") if e.kind is Kind.SWITCHED]) == 1
-    assert (await journal.stream("MOVED")).state.stage == "testing"
-    await host.stop()
+    async with running(tmp_path, ON) as host:  # no switch in between: nothing is recorded or observed again
+        journal = journal_of(host)
+        assert len([e for e in await journal.log.events(task="") if e.kind is Kind.SWITCHED]) == 1
+        assert (await journal.stream("MOVED")).state.stage == "testing"
 
 
 @pytest.mark.proves("O7")
 async def test_an_effect_that_vanished_while_the_switch_was_off_is_left_to_a_person(tmp_path: Path) -> None:
-    host, _ = await opened(tmp_path)
-    host.create("T-1", "acme/widgets", "feature/1", stage="deploy-staging")
-    await moved(host, "T-1", "deploy")
-    await host.stop()
+    async with running(tmp_path, ON) as host:
+        host.create("T-1", "acme/widgets", "feature/1", stage="deploy-staging")
+        await moved(host, "T-1", "deploy")
     await lives_with_the_switch_off(tmp_path)
     (tmp_path / "merged.T-1.1").rmdir()
-    host, journal = await opened(tmp_path)
-    assert (await journal.stream("T-1")).state.hold is Hold.PARKED
-    answer = await host.bridge.advance("T-1", repo="acme/widgets", expect="deploy", to="done", actor="worker")
-    assert isinstance(answer, Parked) and "merge_pr: absent" in answer.reason
-    await host.stop()
+    async with running(tmp_path, ON) as host:
+        journal = journal_of(host)
+        assert (await journal.stream("T-1")).state.hold is Hold.PARKED
+        answer = await host.bridge.advance("T-1", repo="acme/widgets", expect="deploy", to="done", actor="worker")
+        assert isinstance(answer, Parked) and "merge_pr: absent" in answer.reason
 
 
 @pytest.mark.proves("NFR-2")

@@ -14,7 +14,7 @@ from typing import Any
 
 from integrations.overlay import AsBefore, HostBridge, host_bridge
 from integrations.settings import Environment
-from journal.results import Advanced
+from journal.results import Advanced, Result, Unavailable
 from tests.example_host import before
 
 CONFIGURATION = Path(__file__).with_name("journal.toml")
@@ -41,9 +41,11 @@ class Orchestrator(before.Orchestrator):
         if stage in before.WORKED and not waiting:
             self.enqueue(task)
 
+    async def _ask(self, task: sqlite3.Row, to: str, actor: str) -> Result | AsBefore:
+        return await self.bridge.advance(task["id"], repo=task["repo"], expect=task["stage"], to=to, actor=actor)
+
     async def _move(self, task: sqlite3.Row, to: str, actor: str) -> bool:
-        result = await self.bridge.advance(task["id"], repo=task["repo"], expect=task["stage"], to=to, actor=actor)
-        return isinstance(result, (Advanced, AsBefore))
+        return isinstance(await self._ask(task, to, actor), (Advanced, AsBefore))
 
     # -- the places that wrote a stage --------------------------------------------------------------------------------
 
@@ -52,8 +54,13 @@ class Orchestrator(before.Orchestrator):
         self.alive.discard(job["task"])
         task = self.task(job["task"])
         to = before.NEXT[task["stage"]]
-        if await self._move(task, to, "worker") and to in before.WORKED:
-            self.enqueue(task["id"])
+        match await self._ask(task, to, "worker"):
+            case Advanced() | AsBefore() if to in before.WORKED:
+                self.enqueue(task["id"])
+            case Unavailable():  # nothing moved and nobody will look again by itself: try once more, later
+                self.db.execute("UPDATE jobs SET state = 'queued' WHERE id = ?", (job["id"],))
+            case _:
+                pass  # there, or waiting, parked, another's: whoever moves it tells `moved`
 
     async def reconcile(self, merged: frozenset[str]) -> None:
         for task in self.db.execute("SELECT id, repo, stage FROM tasks WHERE stage = 'deploy-staging'").fetchall():
