@@ -82,6 +82,8 @@ bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes about a min
 bench-peers: tests/benchmarks/requirements-peers.txt ## Install the systems that `make bench` compares with, apart
 	@$(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@command -v npm >/dev/null && npm install --silent --prefix .venv-peers @restatedev/restate-server@1.7.12 \
+		|| echo "bench-peers: without npm there is no Restate server, so its rows are left out"
 
 # --- keep it in order -------------------------------------------------------------------------------------------------
 

@@ -72,14 +72,15 @@ class Row:
     base: str
     cpu_ratio: float | None = None  # by CPU instead of by the clock, the same way up
     note: str = ""
+    points: tuple[tuple[int, float], ...] = ()  # (events in the log, microseconds an operation), for the plot
 
     @property
     def verdict(self) -> Verdict:
         return self.target.verdict(self.ratio)
 
 
-def compared(name: str, ours: Side, base: Side, *, unit: str, note: str = "") -> Row:
-    """Ratio of rates, round by round."""
+def compared(name: str, ours: Side, base: Side, *, unit: str, note: str = "", size: int = 0) -> Row:
+    """Ratio of rates, round by round; `size` is of the log, in events, if that matters."""
     ratios = [mine.rate / other.rate for mine, other in zip(ours.rounds, base.rounds, strict=True)]
     return Row(
         TARGETS[name],
@@ -89,11 +90,14 @@ def compared(name: str, ours: Side, base: Side, *, unit: str, note: str = "") ->
         described(base, unit),
         base.cpu_us / ours.cpu_us if ours.cpu_us and base.cpu_us else None,
         note,
+        ((size, 1e6 / ours.rate),) if size else (),
     )
 
 
-def grown(name: str, small: Side, large: Side, *, unit: str, note: str = "") -> Row:
-    """Ratio of times, large against small, where smaller is better."""
+def grown(
+    name: str, small: Side, large: Side, *, unit: str, note: str = "", sizes: tuple[int, int] | None = None
+) -> Row:
+    """Ratio of times, large against small, smaller being better; `sizes` are events in the two logs, if it is those."""
     ratios = [big.seconds / little.seconds for big, little in zip(large.rounds, small.rounds, strict=True)]
     return Row(
         TARGETS[name],
@@ -103,6 +107,7 @@ def grown(name: str, small: Side, large: Side, *, unit: str, note: str = "") -> 
         described(small, unit),
         large.cpu_us / small.cpu_us if small.cpu_us and large.cpu_us else None,
         note,
+        tuple(zip(sizes, (1e6 / small.rate, 1e6 / large.rate), strict=True)) if sizes else (),
     )
 
 

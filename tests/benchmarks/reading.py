@@ -46,7 +46,7 @@ async def _rebuild(path: Path, rounds: int, events: int) -> Row:
         return round_
 
     await in_turn(rounds, (ours, rebuild), (base, lambda: _read(path)))
-    return compared("P10", ours, base, unit="events", note=_size(events))
+    return compared("P10", ours, base, unit="events", note=_size(events), size=events)
 
 
 async def _read(path: Path) -> Timed:
@@ -70,7 +70,7 @@ async def _chain(path: Path, rounds: int, events: int) -> Row:
         return round_
 
     await in_turn(rounds, (ours, product), (base, plain))
-    return compared("P10v", ours, base, unit="events", note=_size(events))
+    return compared("P10v", ours, base, unit="events", note=_size(events), size=events)
 
 
 def _plain_loop(db: sqlite3.Connection) -> None:
@@ -99,7 +99,7 @@ async def _audit(logs: Logs, sizes: Sizes, events: int) -> Row:
         (short, lambda: audits(logs.of(sizes.short_log), sizes.short_log // 20)),
         (long, lambda: audits(logs.of(events), events // 20)),
     )
-    return grown("P11", short, long, unit="audits", note=_size(events))
+    return grown("P11", short, long, unit="audits", note=_size(events), sizes=(sizes.short_log, events))
 
 
 def _count(db: sqlite3.Connection) -> int:

@@ -139,5 +139,7 @@ async def measure_growth(logs: Logs, sizes: Sizes) -> list[Row]:
         short, long = Side(f"{sizes.short_log:,} events"), Side(f"{events:,} events")
         paths = logs.of(sizes.short_log), logs.of(events)
         await in_turn(min(sizes.rounds, 3), (short, lambda: once(paths[0])), (long, lambda: once(paths[1])))  # noqa: B023
-        rows.append(grown("P7", short, long, unit="tasks", note=f"{sizes.doubts:,} in doubt"))
+        rows.append(
+            grown("P7", short, long, unit="tasks", note=f"{sizes.doubts:,} in doubt", sizes=(sizes.short_log, events))
+        )
     return rows

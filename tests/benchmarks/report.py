@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.measuring import Row
+from tests.benchmarks.plot import svg
 from tests.benchmarks.targets import TARGETS, Verdict
 
 _COLORS = {Verdict.GOAL: "green", Verdict.FLOOR: "yellow", Verdict.MISSED: "red"}
@@ -60,7 +61,26 @@ def write(rows: Sequence[Row], docs: Path, kind: str) -> None:
     text = page.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
+    (docs / "performance.svg").write_text(svg("Cost against size", _lines(rows)))
     page.write_text(f"{before}{BEGIN}\n{_page(rows, kind)}\n{END}{after}")
+
+
+_DRAWN = {
+    "P7": "recovery of a task in doubt",
+    "P8": "GET /queue, p99",
+    "P10": "rebuild, an event",
+    "P10v": "verification, an event",
+    "P11": "inspect of a task",
+}
+
+
+def _lines(rows: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
+    """Every point of every figure that was taken at several sizes; the same size measured twice counts once."""
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.target.name in _DRAWN:
+            lines.setdefault(_DRAWN[row.target.name], {}).update(row.points)
+    return {name: sorted(points.items()) for name, points in lines.items() if points}
 
 
 def _page(rows: Sequence[Row], kind: str) -> str:
@@ -71,7 +91,7 @@ def _page(rows: Sequence[Row], kind: str) -> str:
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- | --- |",
     ]
     lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "![Cost against size](performance.svg)"])
 
 
 def machine() -> str:

@@ -19,6 +19,7 @@ from tests.benchmarks.measuring import Timed
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+_NODE = ROOT / ".venv-peers" / "node_modules" / "@restatedev"
 _HERE = Path(__file__).parent
 
 
@@ -39,7 +40,7 @@ class Peer:
 
     async def start(self, folder: Path) -> None:
         """Start its process; its files go to the folder."""
-        self.folder = folder / self.script.removesuffix(".py") / "-".join(self.arguments)
+        self.folder = folder / self.script.removesuffix(".py") / self.name.replace(" ", "-")
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "stderr.txt").open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
@@ -78,11 +79,18 @@ class Peer:
         raise RuntimeError(f"{self.name} ended: {(self.folder / 'stderr.txt').read_text()[-2000:]}")
 
     async def stop(self) -> None:
-        """End its process."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-        self._process = None
+        """Let its process end what it started; then it ends by itself."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(10):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def _environment() -> dict[str, str]:
@@ -91,9 +99,9 @@ def _environment() -> dict[str, str]:
 
 def known() -> list[Peer]:
     """Every peer there is a script for."""
-    return [
-        Peer("DBOS on SQLite-WAL", "dbos_peer.py", ("wal",), {"P4": "P4", "P5": "P5", "P6": "P6"}),
-    ]
+    peers = [Peer("DBOS on SQLite-WAL", "dbos_peer.py", ("wal",), {"P4": "P4", "P5": "P5", "P6": "P6"})]
+    servers = _NODE.glob("restate-server-*/bin/restate-server")
+    return peers + [Peer("Restate", "restate_peer.py", (str(s),), {"P5": "P5r", "P6": "P6r"}) for s in servers]
 
 
 def installed() -> list[Peer]:
