@@ -2,8 +2,6 @@
 
 GAPS: dict[str, str] = {
     "DC-2": "not yet",
-    "TR-8": "not yet",
     "A6": "not yet",
-    "O7": "not yet",
     "I25": "not yet",
 }
