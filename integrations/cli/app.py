@@ -43,6 +43,8 @@ COMMANDS = {
     "log": "log:log",
     "verify": "verify:verify",
     "recover": "recover:recover",
+    "export": "export:export",
+    "import": "export:import_file",
     "backup": "backup:backup",
     "restore": "backup:restore",
     "prove": "prove:prove",
