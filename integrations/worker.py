@@ -104,6 +104,8 @@ class Dispatcher:
                 return
             task = due.task
             stream = await self._journal.log.read(task)
+            if stream.state.unread:
+                continue  # a newer version's business; it holds nobody up here
             lane = _lane(self._journal.pipeline, stream)
             # The oldest in a lane goes first, also while it rests or runs: nobody overtakes it into the lane.
             blocked = bool(lane) and (lane in lanes or held.get(lane, task) != task)

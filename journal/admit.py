@@ -64,6 +64,7 @@ def _require(holds: bool, rule: str, detail: str, *parts: object) -> None:
 
 def _check(s: TaskState, d: Draft, before: Draft | None) -> None:
     kind = d.kind
+    _require(not s.unread, "L4", "{} on a task whose stream holds an event of a newer version; install that", kind)
     _require(kind not in LOG_KINDS, "I3", "{} belongs to the log's own stream", kind)
     _require(bool(s.stage) or kind is Kind.OPENED, "P0", "{} before opened", kind)
     _check_writer(s, d)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import orjson
 
 from journal import events
-from journal.errors import DamagedError, InvalidInputError
-from journal.events import Body, Owner
+from journal.errors import DamagedError, InvalidInputError, UnknownEventError
+from journal.events import Body, Owner, Unread
 from journal.names import MAX_INTEGER, shown
 from journal.plan import EdgePlan, plan_data, plan_from_data, plan_text
 from journal.quick import reader_of
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 BODY_LIMIT = 64 * 1024
 """Bytes of a canonical body (L6)."""
 
-BODIES: dict[Kind, type[Body]] = {body.kind: body for body in get_args(Body)}
+BODIES: dict[Kind, type[Body]] = {body.kind: body for body in get_args(Body) if body is not Unread}
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in BODIES}
 
-SCHEMAS: dict[Kind, int] = dict.fromkeys(Kind, 1)
+SCHEMAS: dict[Kind, int] = dict.fromkeys(BODIES, 1)
 """The shape that is written today, per kind."""
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -53,6 +53,8 @@ def encode(body: Body) -> str:
         InvalidInputError: It is too large, or holds what could not be read back: a float, a list, an object of some
             class, a lone surrogate, an integer beyond 64 bits.
     """
+    if isinstance(body, Unread):
+        raise InvalidInputError(what=f"body of {shown(body.word)}", why="only the version that knows it writes it")
     try:
         # The same bytes as json.dumps with sorted keys and no blanks; a test holds the two against each other.
         text = orjson.dumps(_data(body, _plan_piece), option=orjson.OPT_SORT_KEYS)
@@ -74,15 +76,16 @@ def decode(kind: str, schema: int, text: str) -> Body:
     Read a stored body of any schema this program knows.
 
     Raises:
-        DamagedError: Unknown kind or newer schema (L4), or a text that is no such body.
+        UnknownEventError: Unknown kind or newer schema (L4).
+        DamagedError: A text that is no such body.
     """
     known = _KINDS.get(kind)
     if known is None:
-        raise DamagedError(
+        raise UnknownEventError(
             path=f"event kind {shown(kind)}", why="unknown to this program", remedy="install the newer version"
         )
     if schema > SCHEMAS[known]:
-        raise DamagedError(
+        raise UnknownEventError(
             path=f"{kind} schema {schema}",
             why=f"newer than {SCHEMAS[known]}, the newest known here",
             remedy="install the newer version",
@@ -130,7 +133,7 @@ def _value(name: str, value: Any) -> Any:
 
 def _data(body: Body, plan: Callable[[EdgePlan], Any]) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    for name, default in _DEFAULTS[body.kind]:
+    for name, default in _DEFAULTS.get(body.kind, _UNREAD):
         value = getattr(body, name)
         if default is MISSING or value != default:
             data[name] = _plain(name, value, plan)
@@ -138,6 +141,7 @@ def _data(body: Body, plan: Callable[[EdgePlan], Any]) -> dict[str, Any]:
 
 
 _DEFAULTS = {kind: tuple((field.name, field.default) for field in fields(body)) for kind, body in BODIES.items()}
+_UNREAD = tuple((field.name, field.default) for field in fields(Unread))
 
 _EASY = frozenset({str, bool, type(None)})
 """Types of which every value can be stored, and read back as it was."""

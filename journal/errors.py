@@ -15,6 +15,7 @@ JournalError
     ├── NewerSchemaError     written by a newer version: reading only
     ├── CommitUnknownError   a commit failed; whether it is durable is not known
     └── DamagedError         the file is not what it should be
+        └── UnknownEventError  an event of a kind or schema that this program does not know
 """
 
 from __future__ import annotations
@@ -116,8 +117,12 @@ class CommitUnknownError(StoreError):
 
 
 class DamagedError(StoreError):
-    """The file is not an intact journal."""
+    """The file is not an intact journal, as far as this program can tell."""
 
     def __init__(self, *, path: str, why: str, remedy: str = "restore a backup") -> None:
         self.path, self.why, self.remedy = path, why, remedy
         super().__init__(f"{path}: {why}; {remedy}")
+
+
+class UnknownEventError(DamagedError):
+    """Written by a newer version: kept as it is, and its task stands still here (L4)."""

@@ -234,10 +234,19 @@ class Sealed:
     where: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An event of a kind or schema that a newer version wrote: its task stands still here (L4). Never written."""
+
+    kind: ClassVar[Kind] = Kind.UNREAD
+    word: str  # the stored kind
+    why: str
+
+
 Body = (
     Opened | HeadChanged | Acquired | Intended | Applied | Rejected | Observed | StageMoved | Parked | Settled
     | HazardFound | Released | Paused | Resumed | CancelRequested | Canceled | Reopened
-    | JournalCreated | IncarnationStarted | Switched | Sealed
+    | JournalCreated | IncarnationStarted | Switched | Sealed | Unread
 )  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from journal.events import Event
-from journal.log.rows import from_row
+from journal.events import Event, Unread
+from journal.log.rows import as_far_as_known
 from journal.log.schema import COLUMNS, statements
 
 _AFTER = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
@@ -121,15 +121,19 @@ def _replay(
     db: sqlite3.Connection, projection: Projection, start: int, progress: Callable[[int, int], None] | None
 ) -> None:
     head = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
+    whole = True
     while start < head:
         with _uncollected():
             rows = db.execute(_AFTER, (start, CHUNK)).fetchall()
-            events = [from_row(row) for row in rows]
+            events = [as_far_as_known(row) for row in rows]
             projection.apply(db, events)
         store_checkpoints(db, (projection,), events[-1])
+        whole = whole and not any(isinstance(event.draft.body, Unread) for event in events)
         start = events[-1].position
         if progress is not None:
             progress(start, head)
+    if not whole:  # a version that can read everything begins from zero
+        db.execute("UPDATE journal_projections SET version = 0 WHERE name = ?", (projection.name,))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from journal.events import (
     Resumed,
     Settled,
     StageMoved,
+    Unread,
 )
 from journal.plan import EdgePlan, StepPlan
 from journal.words import Ending, Fact, Guard, Hold
@@ -53,6 +54,7 @@ class TaskState(NamedTuple):
     lane: str = ""
     rollbacks: int = 0  # in this generation
     loose: bool = False  # an attempt before the last was superseded in doubt and may still land (exclusive, repeatable)
+    unread: bool = False  # an event of a newer version stands in its stream: nothing that follows is understood here
     floor: int = 0  # of the log's incarnation, not of this task's events: the log puts it in when it reads
 
     @property
@@ -118,6 +120,8 @@ def _forgive_last(s: TaskState) -> tuple[tuple[str, int], ...]:
 
 def evolve(s: TaskState, e: Draft) -> TaskState:
     """Take in one event. Total: a stored fact is never refused."""
+    if s.unread:
+        return s
     match e.body:
         case Intended(guard=guard, lane=lane):
             intents = (*_without(s.intents, e.step), (e.step, e.attempt))
@@ -160,6 +164,8 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s._replace(stage=stage, generation=e.generation)
         case HeadChanged(stage=stage):
             return TaskState(stage, e.generation, s.epoch, s.owner, s.plan, fruitless=s.fruitless, floor=s.floor)
+        case Unread():
+            return s._replace(hold=Hold.PARKED, unread=True, owner="", lane="")
         case Reopened(stage=stage):
             return TaskState(stage, e.generation, s.epoch, floor=s.floor)
         case _:

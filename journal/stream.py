@@ -24,6 +24,7 @@ from journal.events import (
     Reopened,
     Settled,
     StageMoved,
+    Unread,
 )
 from journal.ports import Anchor, Subject
 from journal.state import TaskState, evolve
@@ -52,6 +53,8 @@ class Stream(NamedTuple):
     def after(self, event: Event, state: TaskState | None = None) -> Stream:
         """Take in the next event; `state` is the fold with it, if the caller has it already."""
         draft, body = event.draft, event.draft.body
+        if self.state.unread:
+            return self._replace(version=event.version)
         if state is None:
             state = evolve(self.state, draft)
         match body:
@@ -90,6 +93,8 @@ class Stream(NamedTuple):
             case HeadChanged() | Reopened() as body:
                 subject = replace(self.subject, head=body.head or self.subject.head)
                 return self._replace(subject=subject, outcomes=_NONE, since_us=event.at, look_us=0, reason="")
+            case Unread(why=why):
+                return self._replace(reason=why, owner=None)
             case Parked(reason=reason):
                 return self._replace(reason=reason)
             case Released(look_ms=look_ms, reason=reason):

@@ -110,6 +110,7 @@ class Kind(StrEnum):
     INCARNATION_STARTED = "incarnation_started"
     SWITCHED = "switched"
     SEALED = "sealed"
+    UNREAD = "unread"  # stands for a stored kind or schema that this program does not know (L4); never written
 
 
 LOG_KINDS = frozenset({Kind.JOURNAL_CREATED, Kind.INCARNATION_STARTED, Kind.SWITCHED, Kind.SEALED})

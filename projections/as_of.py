@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from journal.events import Event
-from journal.log.rows import from_row
+from journal.log.rows import as_far_as_known
 from journal.log.schema import COLUMNS
 from projections.base import Question, Reader, answer, ask
 from projections.row import TaskRow, row_data
@@ -61,7 +61,7 @@ def queue_at_offline(db: sqlite3.Connection, position: int, *, limit: int, curso
 def events_until(task: str, position: int) -> Question[tuple[Event, ...]]:
     """A task's events up to a position, in order."""
     sql = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND position <= ? ORDER BY version"  # noqa: S608
-    return Question(sql, (task, position), lambda rows: tuple(from_row(row) for row in rows))
+    return Question(sql, (task, position), lambda rows: tuple(as_far_as_known(row) for row in rows))
 
 
 def position_at(at_us: int) -> Question[int]:

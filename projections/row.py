@@ -29,6 +29,7 @@ from journal.events import (
     Resumed,
     Settled,
     StageMoved,
+    Unread,
 )
 from journal.plan import EdgePlan, plan_from_text, plan_text
 from journal.state import TaskState, evolve
@@ -123,6 +124,8 @@ class TaskRow:
                 remedy="run `journal projections rebuild`",
             )
         self.version, self.position, self.changed_us = event.version, event.position, event.at
+        if self.state.unread:
+            return True
         self.state = evolve(self.state, event.draft)
         self._people(event)
         if not self.state.owner:
@@ -144,6 +147,9 @@ class TaskRow:
                 self.look_us, self.reason = (event.at + look_ms * 1000 if look_ms else 0), reason
             case StageMoved():
                 self._entered(event)
+            case Unread(why=why):
+                self.reason, self.parked_us = why, event.at
+                self.alert = f"{self.task}/{self.state.generation}/unread"
             case Parked(reason=reason, alert=alert):
                 self.reason, self.parked_us, self.alert = reason, event.at, alert
             case Opened() as body:

@@ -97,7 +97,7 @@ class Auditor:
         stream = await self._journal.log.read(task)
         state, step = stream.state, stream.state.current
         # What was parked for its fruitless terms would be parked again before it looks: only a person forgives those.
-        if state.hold is not Hold.PARKED or state.owner or state.fruitless >= MAX_FRUITLESS:
+        if state.hold is not Hold.PARKED or state.unread or state.owner or state.fruitless >= MAX_FRUITLESS:
             return False
         if step is None or not state.attempts or step.guard in (Guard.AWAITED, Guard.BLIND):
             return False

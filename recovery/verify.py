@@ -20,8 +20,8 @@ from typing import Any
 from journal.chain import GENESIS, hash_body, header, link
 from journal.codec import SCHEMAS, encode
 from journal.errors import DamagedError, InvalidInputError, JournalError
-from journal.events import Event, Sealed
-from journal.log.rows import from_row
+from journal.events import Event, Sealed, Unread
+from journal.log.rows import as_far_as_known, from_row
 from journal.log.schema import APPLICATION_ID, COLUMNS, GUARDS, MIGRATIONS, schema_number, statements
 from journal.names import MAX_INTEGER, shown
 from journal.projection import Projection
@@ -120,7 +120,9 @@ def verify_task(db: sqlite3.Connection, task: str) -> Findings:
     found, checker = Findings(), Checker(part=True)
     db.text_factory = _lenient
     for row in db.execute(_LOG_BEFORE):
-        checker.take(from_row(row))
+        before = as_far_as_known(row)
+        if not isinstance(before.draft.body, Unread):
+            checker.take(before)
     for row in db.execute(_OF_TASK, (task,)):
         found.position, found.hash, found.events = row[0], row[15].hex(), found.events + 1
         fault = _hash_fault(row)
@@ -345,7 +347,7 @@ def _chunks(db: sqlite3.Connection, end: int) -> Iterator[list[Event]]:
     for row in _rows(db):
         if row[0] > end:
             break
-        chunk.append(from_row(row))
+        chunk.append(as_far_as_known(row))
         if len(chunk) == CHUNK:
             yield chunk
             chunk = []

@@ -68,7 +68,7 @@ def _print(out: Output, path: Path, task: str, kind: str, position: int, at_us: 
 
 def _events(db: sqlite3.Connection, task: str, kind: str, position: int, at_us: int) -> Iterator[Event]:
     """Short reads: a long one would keep the service's WAL from being reset (R89)."""
-    from journal.log.rows import from_row
+    from journal.log.rows import as_far_as_known
     from journal.log.schema import COLUMNS
 
     sql = (
@@ -78,7 +78,7 @@ def _events(db: sqlite3.Connection, task: str, kind: str, position: int, at_us: 
     filters = [value for value in (task, kind) if value]
     while rows := db.execute(sql, (position, at_us, *filters, CHUNK)).fetchall():
         for row in rows:
-            yield from_row(row)
+            yield as_far_as_known(row)
         position = rows[-1][0]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from journal.chain import hash_body, header, link
 from journal.codec import SCHEMAS, decode, encode
-from journal.events import Draft, Event, StageMoved, key_of
+from journal.errors import UnknownEventError
+from journal.events import Draft, Event, StageMoved, Unread, key_of
 
 Row = tuple[int, str, int, int, int, str, int, str, int, str, str, str, bytes, int, bytes, bytes]
 """In the order of `schema.COLUMNS`."""
@@ -103,9 +104,28 @@ def from_row(row: Sequence[Any]) -> Event:
     A stored row as an event.
 
     Raises:
-        DamagedError: The body is of an unknown kind or newer schema, or is no such body.
+        UnknownEventError: The body is of an unknown kind or newer schema; `as_far_as_known` goes on.
+        DamagedError: It is no such body.
     """
     position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, *rest = row
     body_hash, at, prev_hash, own_hash = rest
     draft = Draft(decode(kind, schema, text), epoch, generation, actor, step, attempt)
     return Event(position, task, version, draft, schema, at, text, body_hash, prev_hash, own_hash)
+
+
+def as_far_as_known(row: Sequence[Any]) -> Event:
+    """
+    A stored row as an event; what a newer version wrote becomes `Unread`, so that only its own task stands still.
+
+    Raises:
+        DamagedError: The body is of a known kind and is no such body.
+    """
+    try:
+        return from_row(row)
+    except UnknownEventError as error:
+        position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, *rest = row
+        body_hash, at, prev_hash, own_hash = rest
+        draft = Draft(
+            Unread(kind, f"event {position} cannot be read: {error}"), epoch, generation, actor, step, attempt
+        )
+        return Event(position, task, version, draft, schema, at, text, body_hash, prev_hash, own_hash)

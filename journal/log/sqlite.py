@@ -16,7 +16,7 @@ from journal.errors import JournalError, NotWriterError, StoreUnavailableError
 from journal.events import Event
 from journal.log.companion import Companion
 from journal.log.connection import open_reader, unavailable
-from journal.log.rows import Redact, from_row
+from journal.log.rows import Redact, as_far_as_known
 from journal.log.schema import COLUMNS
 from journal.log.unit import Answer, Changed, Side, Unit, Written
 from journal.log.writer import Writer
@@ -162,7 +162,7 @@ class SqliteLog:
             rows = await self.query(_OF_LOG, (after, limit))
         else:
             rows = await self.query(_OF_TASK, (task, after, limit))
-        return [from_row(row) for row in rows]
+        return [as_far_as_known(row) for row in rows]
 
     async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
         try:

@@ -30,7 +30,7 @@ from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Moved, Taken, Unit, Written
 from journal.stream import Stream, fold_stream
-from journal.words import Ending, Kind
+from journal.words import Ending, Hold, Kind
 from tests.builders import OPENED, StandingClock, acquired, intended, opened, plan
 
 SECRET = 'pa"ss\\word-1'
@@ -464,8 +464,10 @@ async def test_an_unknown_kind_and_a_newer_shape_are_not_guessed_at(tmp_path: Pa
             "hash, hash FROM journal_events WHERE position = 2"
         )
     again = await sqlite_log(tmp_path)
-    with pytest.raises(JournalError, match="teleported"):
-        await again.read("T-1")
+    stream = await again.read("T-1")
+    assert (stream.state.hold, stream.state.unread) == (Hold.PARKED, True) and "teleported" in stream.reason
+    with pytest.raises(JournalError, match="newer version"):
+        await again.append(Unit(stream, (acquired(plan("merge_pr")),)))
     await again.close()
 
 

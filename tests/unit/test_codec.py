@@ -120,7 +120,7 @@ def test_what_was_written_here_is_read_the_quick_way(body: Body) -> None:
 
 @pytest.mark.proves("L4")
 def test_every_kind_has_a_body_and_a_schema_number() -> None:
-    assert set(BODIES) == set(Kind) == set(SCHEMAS)
+    assert set(BODIES) == set(Kind) - {Kind.UNREAD} == set(SCHEMAS)
 
 
 @pytest.mark.proves("L6")
