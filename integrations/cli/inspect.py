@@ -39,21 +39,25 @@ def inspect(
     journal inspect ORCH-114 --at 2026-01-31T12:00:00Z
     journal inspect ORCH-114 --epoch 7 --json | jq .decisions
     """
+    raise typer.Exit(tell(given(ctx), task, epoch=epoch, at=at, with_events=events))
+
+
+def tell(options: Given, task: str, *, epoch: int | None = None, at: str = "", with_events: bool = False) -> int:
+    """Print the audit of one task and return the exit code."""
     from integrations.cli.exits import NO, YES
     from integrations.cli.output import Output
     from integrations.cli.reading import audit
     from integrations.cli.when import position_in
     from journal.log.offline import open_evidence
 
-    options = given(ctx)
     out = Output(options)
     with open_evidence(options.database()) as db:
         found = audit(db, task, position_in(db, at, "--at") if at else NEWEST)
     if out.json:
         out.document(as_data(found, epoch))
     else:
-        _show(out, found, epoch, with_events=events)
-    raise typer.Exit(YES if found.findings.intact else NO)
+        _show(out, found, epoch, with_events=with_events)
+    return YES if found.findings.intact else NO
 
 
 def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The task's id.")]) -> None:
