@@ -162,7 +162,12 @@ class SqliteLog:
             rows = await self.query(_OF_LOG, (after, limit))
         else:
             rows = await self.query(_OF_TASK, (task, after, limit))
-        return [as_far_as_known(row) for row in rows]
+        found = [as_far_as_known(row) for row in rows]
+        for event in found:
+            # Committed, and its writer not told yet: whoever has seen an event never reads a stream without it.
+            if (kept := self._streams.get(event.task)) and kept.version < event.version:
+                del self._streams[event.task]
+        return found
 
     async def query(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Any]:
         try:

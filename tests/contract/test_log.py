@@ -28,7 +28,7 @@ from journal.events import Applied, Draft, Event, Opened, Released, StageMoved
 from journal.log.port import EventLog
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
-from journal.log.unit import Moved, Taken, Unit, Written
+from journal.log.unit import Answer, Moved, Taken, Unit, Written
 from journal.stream import Stream, fold_stream
 from journal.words import Ending, Hold, Kind
 from tests.builders import OPENED, StandingClock, acquired, intended, opened, plan
@@ -505,3 +505,29 @@ async def test_a_cancelled_caller_learns_of_it_only_when_its_unit_is_decided(tmp
     assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], asyncio.CancelledError)
     assert (await log.read("T-1")).version == 3
     await log.close()
+
+
+@pytest.mark.proves("R73", "NFR-4")
+async def test_whoever_has_seen_an_event_reads_no_stream_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by killing a service in bad weather: a publisher woken by a commit showed the stage before it, for ever."""
+    log = await sqlite_log(tmp_path)
+    stream = await begin(log, "T-1")
+    assert log.writer is not None
+    committed, told, append = asyncio.Event(), asyncio.Event(), log.writer.append
+
+    async def slow(unit: Unit) -> Answer:
+        answer = await append(unit)
+        committed.set()
+        await told.wait()  # a busy loop: the commit is there, and its caller has not been told
+        return answer
+
+    monkeypatch.setattr(log.writer, "append", slow)
+    writing = asyncio.create_task(log.append(Unit(stream, (acquired(plan("merge_pr")),))))
+    await committed.wait()
+    seen = (await log.events(after=0))[-1]
+    assert (await log.read("T-1")).version == seen.version == stream.version + 1
+    told.set()
+    assert isinstance(await writing, Written)
+    assert (await log.read("T-1")).version == seen.version
