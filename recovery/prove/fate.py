@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from journal.doubt import row_of
-from journal.events import Body, CancelRequested, Draft, Observed, Paused, Resumed, Settled
+from journal.events import Body, Canceled, CancelRequested, Draft, Observed, Paused, Resumed, Settled
 from journal.plan import StepPlan
 from journal.words import Fact, Guard, Hold
 from recovery.prove.truth import admitted
@@ -49,7 +49,10 @@ def verbs(cfg: Config, w: World) -> Iterator[Move]:
     if t.hold is Hold.PAUSED:
         yield _verb(w, "an operator resumes", Resumed("reason"))
     if t.hold is Hold.NONE and w.left.cancel and not t.cancel:
-        yield _verb(spend(w, "cancel"), "an operator asks to cancel", CancelRequested("reason"))
+        if t.open or t.loose:  # too late for that effect: it is settled first
+            yield _verb(spend(w, "cancel"), "an operator asks to cancel", CancelRequested("reason"))
+        else:
+            yield _verb(spend(w, "cancel"), "an operator cancels", CancelRequested("reason"), Canceled("reason"))
     if t.hold is not Hold.PARKED:
         return
     if w.left.retry:
@@ -63,15 +66,15 @@ def _settlements(cfg: Config, w: World, step: StepPlan, *, landed: bool) -> Iter
     if w.left.settle and t.open and not w.net and w.lock == NOBODY:
         word = "applied" if landed else "not applied"
         settled = Settled(landed, "evidence", "reason")
-        yield _verb(spend(w, "settle"), f"an operator settles {step.name} as {word}", settled, step.name)
+        yield _verb(spend(w, "settle"), f"an operator settles {step.name} as {word}", settled, step=step.name)
     # Only what a probe can tell, and what the journal has an intent for: else X2, and it would park again for ever.
     known = step.guard is Guard.AWAITED or (cfg.guard(step) is not Guard.BLIND and t.attempts > 0)
     if cfg.reconciles and landed and known and not t.owner:
         seen = Observed(row_of(t), Fact.OURS, step.guard, "converge")
-        yield _verb(w, f"the reconciler sees {step.name}", seen, step.name)
+        yield _verb(w, f"the reconciler sees {step.name}", seen, step=step.name)
 
 
-def _verb(w: World, label: str, body: Body, step: str = "") -> Move:
+def _verb(w: World, label: str, *bodies: Body, step: str = "") -> Move:
     t = w.task
-    draft = Draft(body, t.epoch, t.generation, "operator", step, t.attempts if step else 0)
-    return label, False, w._replace(task=admitted(t, (draft,)))
+    drafts = tuple(Draft(b, t.epoch, t.generation, "operator", step, t.attempts if step else 0) for b in bodies)
+    return label, False, w._replace(task=admitted(t, drafts))

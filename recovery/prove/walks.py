@@ -19,7 +19,7 @@ MAX_MOVES = 600
 MISFORTUNE = 0.15
 """How often a misfortune is chosen where one is possible."""
 
-RARE = frozenset({"an operator pauses", "an operator asks to cancel"})
+RARE = frozenset({"an operator pauses", "an operator asks to cancel", "an operator cancels"})
 """No misfortunes, but as frequent as other moves they would end most walks before anything has happened."""
 
 ROUGH = Bounds(
