@@ -10,7 +10,7 @@ One bounded statement each, over indexes that hold open tasks only; ended ones c
 from __future__ import annotations
 
 from projections.base import Question, Rows
-from projections.queue import TASK_JSON, Page
+from projections.queue import ARRAY, TASK_JSON, Page
 
 SEARCHED = 20_000
 """A word is looked for in this many of the newest tasks; an id that is spelled out is found however old."""
@@ -19,7 +19,7 @@ SEARCHED = 20_000
 def columns(limit: int, repo: str = "") -> Question[bytes]:
     """The first tasks of every stage, by stage entry: a JSON array. `limit`: at most this many a stage."""
     sql = (
-        f"SELECT json_group_array(json(item)) FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
+        f"SELECT {ARRAY} FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
         "WHERE opened IN (SELECT opened FROM (SELECT opened, row_number() OVER (PARTITION BY stage "
         f"ORDER BY stage_position) AS place FROM journal_view_tasks WHERE open = 1 {_of(repo)}) WHERE place <= ?) "
         "ORDER BY stage_position)"
@@ -30,7 +30,7 @@ def columns(limit: int, repo: str = "") -> Question[bytes]:
 def column(stage: str, limit: int, after: int = 0) -> Question[Page]:
     """Open tasks of one stage, by stage entry, from behind a cursor."""
     sql = (
-        "SELECT json_group_array(json(item)), iif(count(*) = ?, max(stage_position), 0) FROM ("
+        f"SELECT {ARRAY}, iif(count(*) = ?, max(stage_position), 0) FROM ("
         f"SELECT {TASK_JSON} AS item, stage_position FROM journal_view_tasks INDEXED BY journal_view_tasks_open "
         "WHERE open = 1 AND stage = ? AND stage_position > ? ORDER BY stage_position LIMIT ?)"
     )
@@ -40,7 +40,7 @@ def column(stage: str, limit: int, after: int = 0) -> Question[Page]:
 def parked(limit: int, repo: str = "") -> Question[bytes]:
     """Tasks that are left to a person, longest first."""
     sql = (
-        f"SELECT json_group_array(json(item)) FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
+        f"SELECT {ARRAY} FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
         f"WHERE hold = 'parked' {_of(repo)} ORDER BY parked_us, opened LIMIT ?)"
     )
     return Question(sql, (*_given(repo), limit), _array)
@@ -49,7 +49,7 @@ def parked(limit: int, repo: str = "") -> Question[bytes]:
 def doubtful(limit: int, repo: str = "") -> Question[bytes]:
     """Open tasks, not parked, with an attempt in doubt that nobody owns, longest in their stage first."""
     sql = (
-        f"SELECT json_group_array(json(item)) FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
+        f"SELECT {ARRAY} FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks "
         "INDEXED BY journal_view_tasks_open WHERE open = 1 AND in_doubt = 1 AND run = '' AND hold <> 'parked' "
         f"{_of(repo)} ORDER BY stage_position LIMIT ?)"
     )
@@ -60,7 +60,7 @@ def found(text: str, limit: int) -> Question[bytes]:
     """Tasks whose id, branch, repository or head holds a text, letter case aside; newest first."""
     like = "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     sql = (
-        f"SELECT json_group_array(json(item)) FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks WHERE opened IN "
+        f"SELECT {ARRAY} FROM (SELECT {TASK_JSON} AS item FROM journal_view_tasks WHERE opened IN "
         "(SELECT opened FROM journal_view_tasks WHERE task = ? UNION SELECT opened FROM (SELECT opened, task, branch, "
         "repo, head FROM journal_view_tasks ORDER BY opened DESC LIMIT ?) WHERE task LIKE ? ESCAPE '\\' OR branch LIKE "
         "? ESCAPE '\\' OR repo LIKE ? ESCAPE '\\' OR head LIKE ? ESCAPE '\\') ORDER BY opened DESC LIMIT ?)"
