@@ -38,7 +38,7 @@ TASK_JSON = (
 
 
 ARRAY = "'[' || coalesce(group_concat(item, ','), '') || ']'"
-"""The rows' column `item`, each a JSON value already, as one array: `json_group_array` would parse each of them again."""
+"""The rows' column `item`, each JSON already, as one array: `json_group_array` would parse each of them again."""
 
 TIME = "strftime('%Y-%m-%dT%H:%M:%S', {0} / 1000000, 'unixepoch') || printf('.%06dZ', {0} % 1000000)"
 """Microseconds since 1970 as people write a time, in UTC."""
