@@ -9,12 +9,13 @@ fails, claiming the next job goes on (fails open) and a transition answers `Unav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
+from integrations.duties import keep
 from integrations.host.config import HostConfig, Scope
 from integrations.host.earlier import AsBefore, Earlier
 from integrations.host.looks import Looks
@@ -80,8 +81,7 @@ class HostBridge:
         if self._scope.empty:
             self._leave_mark()
             return
-        with suppress(JournalError):  # said in the log, and by every transition that is asked for
-            await self._open()
+        await self._shown("start", _nothing)  # a failure is in the log, and in every transition that is asked for
 
     async def stop(self) -> None:
         """Close; what runs is left as a crash would leave it."""
@@ -172,20 +172,22 @@ class HostBridge:
         """What to add to the host's queue: `transition_ownership`, or nothing with the switch off."""
         if self._scope.empty:
             return {}
-        return {"transition_ownership": await self._guarded(queue_block)}
+        seen = await self._shown("queue", queue_block)
+        # People who look are told of our trouble, but not by an exception.
+        block = seen if isinstance(seen, dict) else {"enabled": True, "unavailable": seen.reason}
+        return {"transition_ownership": block}
 
     async def figures(self) -> dict[str, Any]:
         """What to add to the host's metrics; nothing with the switch off."""
-        return {} if self._scope.empty else await self._guarded(figures)
+        if self._scope.empty:
+            return {}
+        seen = await self._shown("metrics", figures)
+        return {"journal_up": 1, **seen} if isinstance(seen, dict) else {"journal_up": 0}
 
-    async def _guarded(self, shows: Callable[[Journal], Any]) -> dict[str, Any]:
-        """People who look must not be told of our trouble by an exception of ours."""
-        try:
-            seen: dict[str, Any] = await shows(await self._open())
-        except JournalError as error:
-            logger.warning("host_view_failed", error=str(error))
-            return {"enabled": True, "unavailable": str(error)}
-        return seen
+    @never_raises
+    async def _shown(self, what: str, shows: Callable[[Journal], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        del what  # it stands in the log when this fails
+        return await shows(await self._open())
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -224,7 +226,8 @@ class HostBridge:
             await journal.close()
             raise
         looks = Looks(journal, self._scope, self._earlier.moved)
-        self._looking = asyncio.create_task(looks.serve(), name="looks")
+        # Kept: what the host does in `moved` may fail too, and must not end our looking.
+        self._looking = asyncio.create_task(keep("looks", looks.serve, self._clock), name="looks")
         logger.info("host_adopted", db=str(self._config.db), was_off=was_off, strayed=strayed)
         return journal
 
@@ -234,6 +237,11 @@ class HostBridge:
         if folder.is_dir():
             with suppress(OSError):
                 (folder / OFF).touch()
+
+
+async def _nothing(journal: Journal) -> dict[str, Any]:
+    del journal
+    return {}
 
 
 async def _back(journal: Journal, stream: Stream, to: str, actor: str) -> Result:

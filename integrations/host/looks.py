@@ -13,7 +13,6 @@ from collections.abc import Callable
 import structlog
 
 from integrations.host.config import Scope
-from journal.errors import JournalError
 from journal.journal import Journal
 from journal.results import Advanced, Result, RolledBack
 from projections.base import ask
@@ -38,10 +37,7 @@ class Looks:
     async def serve(self) -> None:
         """Look until cancelled; the journal ends the runs when it closes."""
         while True:
-            try:
-                await self.round()
-            except (JournalError, OSError):
-                logger.warning("look_failed", exc_info=True)
+            await self.round()
             await self._journal.clock.sleep(LOOK_S)
 
     async def round(self, actor: str = "worker") -> None:

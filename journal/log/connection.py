@@ -38,6 +38,8 @@ READER_PRAGMAS = (
 # Our own table needs no recursive triggers, since its insert trigger looks for what REPLACE would delete (schema).
 _GUEST_PRAGMAS = tuple(p for p in READER_PRAGMAS if p[0] not in ("recursive_triggers", "query_only"))
 
+_ROLLBACK = frozenset({"delete", "truncate", "persist"})
+
 _TABLE = "journal_events"
 
 
@@ -62,7 +64,7 @@ def guest_pragmas(path: Path, mode: str, version: tuple[int, ...] = sqlite3.sqli
                 remedy="use a fixed SQLite, or let the host choose a rollback journal (journal_mode=DELETE)",
             )
         return (("synchronous", "FULL", 2), *_GUEST_PRAGMAS)
-    if mode in ("delete", "truncate", "persist"):
+    if mode in _ROLLBACK:
         # FULL leaves a moment in which a power cut brings a deleted rollback journal back, and undoes the commit.
         return (("synchronous", "EXTRA", 3), *_GUEST_PRAGMAS)
     why = f"the host keeps it in journal mode '{mode}', in which a crash can lose or damage commits"
@@ -94,10 +96,11 @@ def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Conne
             raise NewerSchemaError(path=str(path), found=number, known=SCHEMA_NUMBER)
         if fresh:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        if companion is None:
-            _set(db, path, WRITER_PRAGMAS)
-        else:
-            _set(db, path, guest_pragmas(path, db.execute("PRAGMA journal_mode").fetchone()[0]))
+        mode = db.execute("PRAGMA journal_mode").fetchone()[0]
+        # Whoever names a host's file without saying that it is one must not change it to WAL either.
+        guest = companion is not None or (mode in _ROLLBACK and _has_foreign_tables(db))
+        _set(db, path, guest_pragmas(path, mode) if guest else WRITER_PRAGMAS)
+        if companion is not None:
             companion.check(db, path)
         if number:
             _check_guards(db, path)  # before migrating, which would put back what was taken away without a word
@@ -161,6 +164,11 @@ def _set(db: sqlite3.Connection, path: Path, pragmas: tuple[tuple[str, str, obje
                 why=f"SQLite answers {name} = {found} where {expected} was asked for",
                 remedy="put the journal on a local file system",
             )
+
+
+def _has_foreign_tables(db: sqlite3.Connection) -> bool:
+    names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    return not all(name.startswith(("journal_", "sqlite_")) for (name,) in names)
 
 
 def _check_path(path: Path) -> None:

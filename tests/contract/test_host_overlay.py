@@ -6,7 +6,9 @@ The example host, its triggers and its file are real; other connections interfer
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import re
 import signal
 import sqlite3
 import sys
@@ -20,6 +22,7 @@ from pydantic import ValidationError
 from integrations.host.config import HostConfig, Scope
 from integrations.host.table import HostTable
 from integrations.settings import Environment, load
+from integrations.wiring import build
 from journal.errors import InvalidInputError, StoreUnavailableError
 from journal.journal import Journal, NewTask
 from journal.log.connection import guest_pragmas, open_writer
@@ -30,6 +33,7 @@ from journal.results import Advanced, LostRace, Refused, Unavailable
 from journal.results import Parked as ParkedResult
 from journal.stream import Stream
 from projections import all_views
+from tests.builders import acquired
 from tests.builders import opened as opened_draft
 from tests.example_host.adopted import Orchestrator
 from tests.hosting import ON, host_in, journal_of, rows, running, written
@@ -149,6 +153,18 @@ async def test_the_hosts_journal_mode_stays_whatever_it_is(tmp_path: Path, mode:
         assert writer is not None
         assert writer._db.execute("PRAGMA synchronous").fetchone()[0] == (2 if found == "wal" else 3)
     assert rows(tmp_path, "PRAGMA journal_mode") == [(found,)]
+
+
+@pytest.mark.proves("S1", "NFR-3")
+def test_whoever_forgets_to_say_that_a_file_is_a_hosts_does_not_change_its_mode(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / PATH)) as db:
+        db.execute("CREATE TABLE tasks (id TEXT PRIMARY KEY)")
+    for _ in range(2):
+        with closing(open_writer(tmp_path / PATH)) as db:
+            assert db.execute("PRAGMA synchronous").fetchone() == (3,)
+    assert rows(tmp_path, "PRAGMA journal_mode") == [("delete",)]
+    with closing(open_writer(tmp_path / "own.db")) as db:  # our own file is in WAL
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 # -- one transaction with the host's stage ----------------------------------------------------------------------------
@@ -313,6 +329,32 @@ async def test_a_host_that_died_in_the_middle_of_its_merge_comes_back_and_finish
     assert [p.name for p in tmp_path.glob("merged.*")] == ["merged.T-1.1"]
 
 
+@pytest.mark.proves("TR-9", "NFR-1")
+async def test_a_host_that_cannot_take_a_move_in_does_not_end_the_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def clumsy(host: Orchestrator, task: str, stage: str) -> None:
+        told.append(task)
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(Orchestrator, "moved", clumsy)
+    async with running(tmp_path) as host:
+        journal = journal_of(host)
+        for task in ("T-1", "T-2"):
+            host.create(task, REPO, "feature/1", stage="deploy-staging")
+            await journal.open_task(NewTask(task, REPO, "feature/1", stage="deploy-staging"), actor="worker")
+            stream = await journal.stream(task)
+            edge = journal.pipeline.route(stream.subject).edge("deploy-staging")
+            assert edge is not None
+            await journal.log.append(Unit(stream, (acquired(edge),)))  # a term without an end
+            async with asyncio.timeout(20):
+                while told[-1:] != [task]:  # noqa: ASYNC110 - the looking tells nobody else
+                    await asyncio.sleep(0.05)
+        assert rows(tmp_path, "SELECT stage FROM tasks") == [("deploy",), ("deploy",)]
+
+
 @pytest.mark.proves("FR-5", "NFR-5")
 async def test_while_a_transition_holds_the_task_its_jobs_are_not_claimed(tmp_path: Path) -> None:
     async with running(tmp_path) as host:
@@ -355,6 +397,22 @@ async def test_a_host_that_counts_its_tasks_is_adopted_too(tmp_path: Path) -> No
         with pytest.raises(InvalidInputError, match="no such task"):
             await journal.open_task(NewTask("8", REPO, "feature/8"), actor="worker")
     assert rows(tmp_path, "SELECT nr, status FROM tickets") == [(7, "done")]
+
+
+HOW_TO = Path(__file__).resolve().parents[2] / "docs/how-to/adopt-in-your-orchestrator.md"
+
+
+def test_the_how_to_page_shows_a_configuration_that_works_and_python_that_is_some(tmp_path: Path) -> None:
+    blocks = re.findall(r"```(\w+)\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
+    toml = [text for language, text in blocks if language == "toml"]
+    (tmp_path / "journal.toml").write_text("\n".join(toml))
+    parts = build(load(tmp_path / "journal.toml", environment=ON))
+    edge = parts.pipeline.edge("deploy-staging")
+    assert edge is not None and edge.steps == ("merge_pr",)
+    snippets = [text for language, text in blocks if language == "python"]
+    assert len(snippets) >= 3
+    for snippet in snippets:
+        compile(snippet, "how-to", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 # -- scope ------------------------------------------------------------------------------------------------------------
