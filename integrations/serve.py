@@ -264,7 +264,10 @@ async def serve(
 
 
 async def _run(service: Service, app: FastAPI, listener: socket.socket, lock: LockFile | None, locks: Locks) -> None:
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2,
+        proxy_headers=False, server_header=False,  # nothing decides by the client's address or the scheme
+    )  # fmt: skip
     server = _Server(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

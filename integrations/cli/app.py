@@ -53,6 +53,9 @@ COMMANDS = {
 }
 """Name: module and function, in the order in which `journal --help` lists them."""
 
+COMPLETING = "_JOURNAL_COMPLETE"
+"""Set by a shell that asks for completions: source_bash, source_zsh, source_fish, then complete_*."""
+
 app = typer.Typer(
     name="journal",
     no_args_is_help=True,
@@ -149,6 +152,10 @@ def main(argv: list[str] | None = None) -> None:
 
     given = sys.argv[1:] if argv is None else argv
     debug = os.environ.get("JOURNAL_DEBUG") == "1"
+    if COMPLETING in os.environ:  # without the two options of typer's own, which would stand in every help
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         build(given)(args=given, prog_name="journal")
     except JournalError as error:

@@ -75,7 +75,10 @@ async def test_a_journal_of_an_older_version_is_read_verified_and_continued(gold
 
 
 @pytest.mark.proves("L4")
-def test_a_file_of_a_newer_schema_is_read_and_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_a_newer_schema_is_read_and_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = copied(GOLDEN[-1], tmp_path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE journal_of_tomorrow (x)")
