@@ -97,6 +97,9 @@ class Ledger:
             case Opened(stage=stage):
                 self.stage, self.generation = stage, d.generation
             case Acquired(owner=owner, plan=plan):
+                if self.owner and self.open is not None:
+                    # Its term died with the attempt open: our own restart uses none up (R43, R126).
+                    self.tries[self.open.step] = self.tries.get(self.open.step, 0) - 1
                 self.epoch, self.owner, self.plan = d.epoch, owner.run, plan
                 self.basis, self.fruitless = event.position, self.fruitless + 1
             case Intended(lane=lane):

@@ -14,10 +14,11 @@ import pytest
 
 from journal.admit import admit
 from journal.errors import InadmissibleError
-from journal.events import Draft
+from journal.events import Draft, Rejected
 from journal.stream import Stream
 from journal.words import Kind
 from recovery.invariants import Checker, Violation, check
+from tests.builders import acquired, intended, opened, plan
 from tests.conftest import Counts
 from tests.property.histories import TASKS, History, _admissible, _units
 
@@ -101,3 +102,22 @@ def test_places_and_beginnings_are_checked_without_a_task() -> None:
     assert next(check(events[1:])).invariant == "I1"
     checker = Checker()
     assert [v.invariant for v in checker.take(events[1]._replace(position=1))] == ["I26"]
+
+
+@pytest.mark.proves("I20", "R43", "R126")
+def test_an_attempt_whose_term_died_counts_in_neither_book_and_every_other_does_in_both() -> None:
+    """Found by kills in the middle of merges: `verify` accused what the engine may do."""
+    history, edge = History(), plan("merge_pr")
+
+    def rejected(attempt: int) -> Draft:
+        return Draft(Rejected(()), 2, 1, "worker", "merge_pr", attempt)
+
+    def accused() -> int:
+        return sum(v.invariant == "I20" for v in check(history.events))
+
+    history._place("T-1", (opened(), acquired(edge), intended("merge_pr")))
+    history._place("T-1", (acquired(edge, 2, "run-2"), intended("merge_pr", 2, 2), rejected(2)))
+    history._place("T-1", (intended("merge_pr", 3, 2),))
+    assert (history.streams["T-1"].state.tries, accused()) == (2, 0)
+    history._place("T-1", (rejected(3), intended("merge_pr", 4, 2)))
+    assert (history.streams["T-1"].state.tries, accused()) == (3, 1)
