@@ -19,15 +19,15 @@ class HostConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    db: Path
-    table: Identifier = "tasks"
-    id: Identifier = "id"
-    stage: Identifier = "stage"
-    repo: Identifier = "repo"
-    branch: Identifier = "branch"
-    head: MaybeIdentifier = ""
-    base: MaybeIdentifier = ""
-    pr: MaybeIdentifier = ""
+    db: Path  # the host's SQLite file; the journal lives in it, and its journal mode stays
+    table: Identifier = "tasks"  # its table of tasks
+    id: Identifier = "id"  # column: primary key or unique; a text or a whole number
+    stage: Identifier = "stage"  # column: written by compare-and-swap in the journal's transaction
+    repo: Identifier = "repo"  # column
+    branch: Identifier = "branch"  # column
+    head: MaybeIdentifier = ""  # column: full commit id of the change
+    base: MaybeIdentifier = ""  # column: the branch it goes to; none = main
+    pr: MaybeIdentifier = ""  # column: number of the pull request
 
     @property
     def columns(self) -> tuple[str, ...]:
