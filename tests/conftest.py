@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-MULTIPLIERS = {"": 1, "ci": 10, "full": 200}
+MULTIPLIERS = {"": 1, "ci": 3, "full": 200}
 LONG = os.environ.get("LONG", "")
 
 
@@ -47,7 +47,7 @@ class Counts:
 
 @pytest.fixture(scope="session")
 def counts() -> Counts:
-    """How much this run is asked to do: `counts.of(20)` is 20 by default, 200 with LONG=ci, 4000 with LONG=full."""
+    """How much this run is asked to do: `counts.of(20)` is 20 by default, 60 with LONG=ci, 4000 with LONG=full."""
     return Counts(MULTIPLIERS[LONG])
 
 
