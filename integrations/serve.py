@@ -259,8 +259,21 @@ async def serve(
         _check_folder(settings.db)
         lock = locks.take_writer("serve", service.address)
         token = local_token(settings.db)
-        app = create_app(service, Tokens(settings.operator_token, token, reading=host not in LOOPBACK), service)
+        app = create_app(service, _tokens(settings, token, reading=host not in LOOPBACK), service)
         await _run(service, app, listener, lock, locks)
+
+
+def _tokens(settings: Settings, local: str, *, reading: bool) -> Tokens:
+    """A token from a file is read anew at every question, so that it is changed by replacing the file."""
+    env = settings.environment
+    return Tokens(
+        settings.operator_token,
+        local,
+        reading,
+        settings.reader_token,
+        None if env.operator_token else env.operator_file,
+        None if env.reader_token else env.reader_file,
+    )
 
 
 async def _run(service: Service, app: FastAPI, listener: socket.socket, lock: LockFile | None, locks: Locks) -> None:

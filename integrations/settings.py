@@ -188,6 +188,8 @@ class Environment(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_token: str = Field(default="", repr=False)
     operator_file: Path | None = None  # a file that holds the operator's token
+    reader_token: str = Field(default="", repr=False)  # opens reading and nothing else
+    reader_file: Path | None = None
     gitea_token: str = Field(default="", repr=False)
     gitea_token_file: Path | None = None
     gitea_webhook_secret: str = Field(default="", repr=False)
@@ -243,6 +245,11 @@ class Settings(BaseModel):
         return _secret("ORCH_OPERATOR_FILE", self.environment.operator_token, self.environment.operator_file)
 
     @property
+    def reader_token(self) -> str:
+        """A token that only reads; "" = none."""
+        return _secret("ORCH_READER_FILE", self.environment.reader_token, self.environment.reader_file)
+
+    @property
     def gitea_token(self) -> str:
         """The token for the forge's API and repositories; "" = none."""
         return _secret("ORCH_GITEA_TOKEN_FILE", self.environment.gitea_token, self.environment.gitea_token_file)
@@ -275,7 +282,7 @@ class Settings(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be stored or logged."""
         forge, tracker = (self.gitea_token, self.gitea_webhook_secret), (self.plane_token, self.plane_webhook_secret)
-        return tuple(s for s in (self.operator_token, *forge, *tracker, self.telegram_token) if s)
+        return tuple(s for s in (self.operator_token, self.reader_token, *forge, *tracker, self.telegram_token) if s)
 
     def path(self, path: Path) -> Path:
         """A path of the file as an absolute one."""

@@ -56,6 +56,7 @@ TITLES = {
     409: "Conflict",
     413: "Too large",
     422: "Input refused",
+    429: "Too many",
     500: "A bug; nothing was promised",
     503: "Not available now",
 }
@@ -115,6 +116,12 @@ def unauthorized() -> Problem:
     """No token, or a wrong one; which of the two is not told."""
     detail = "send 'Authorization: Bearer TOKEN' with the operator's token, or the local one from the state folder"
     return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="journal"'})
+
+
+def too_many(wait_s: int) -> Problem:
+    """Wrong tokens without end."""
+    detail = f"too many wrong tokens; wait {wait_s} s before the next one"
+    return Problem(429, "too-many-failures", detail, headers={"Retry-After": str(wait_s)})
 
 
 def unknown_task(task: str) -> Problem:

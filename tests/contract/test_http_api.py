@@ -253,6 +253,16 @@ async def test_reading_needs_a_token_when_the_service_is_reachable_from_elsewher
             assert (await client.get(path)).status_code == 200
 
 
+async def test_guesses_are_told_to_wait_and_the_right_token_never_is(service: RealService) -> None:
+    async with client_of(service, reading=True) as client:
+        guesses = [await client.get("/queue", headers={"Authorization": f"Bearer {n}"}) for n in range(25)]
+        assert [g.status_code for g in guesses] == [401] * 20 + [429] * 5
+        is_problem(guesses[-1], 429, "too-many-failures")
+        assert 0 < int(guesses[-1].headers["Retry-After"]) <= 60
+        assert (await client.get("/queue", headers=AUTH)).status_code == 200
+        is_problem(await client.get("/queue"), 401)  # a browser that has shown nothing yet guesses nothing
+
+
 async def test_what_cannot_be_done_is_a_problem_with_the_right_status(client: httpx.AsyncClient) -> None:
     is_problem(await client.get("/tasks/T-9"), 404, "unknown-task")
     is_problem(await client.get("/tasks/T-9/events"), 404, "unknown-task")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 
-from integrations.http.auth import Tokens
+from integrations.http.auth import FAILURES, Failures, Tokens
 from integrations.http.bodies import strict_json
 from integrations.http.idempotency import REMEMBERED, Answers
 from integrations.http.problems import RESULTS, Problem, from_error, from_result
@@ -101,6 +102,32 @@ def test_no_text_but_the_token_opens(text: str) -> None:
     tokens = Tokens("the-token", "")
     assert tokens.admits(f"Bearer {text}") == (text.strip() == "the-token")
     assert not tokens.admits(text)
+
+
+def test_a_token_is_changed_by_replacing_its_file_and_a_missing_file_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    tokens = Tokens("first", operator_file=file)
+    assert tokens.admits("Bearer first")
+    (tmp_path / "next").write_text("second\n")
+    (tmp_path / "next").replace(file)
+    assert tokens.admits("Bearer second") and not tokens.admits("Bearer first")
+    file.unlink()
+    assert not any(tokens.admits(f"Bearer {word}") for word in ("first", "second", ""))
+
+
+def test_the_readers_token_reads_and_does_nothing_else() -> None:
+    tokens = Tokens("all", "local", reading=True, reader="eyes")
+    assert tokens.reads("Bearer eyes") and not tokens.admits("Bearer eyes")
+    assert all(tokens.reads(f"Bearer {word}") and tokens.admits(f"Bearer {word}") for word in ("all", "local"))
+    assert not Tokens("all", reading=True).reads("Bearer ")
+
+
+def test_wrong_tokens_without_end_are_told_to_wait_and_a_minute_later_are_not() -> None:
+    failures = Failures()
+    assert [failures.wait_s(100.0) for _ in range(FAILURES)] == [0] * FAILURES
+    assert failures.wait_s(100.0) == 60 and failures.wait_s(130.5) == 30
+    assert failures.wait_s(160.0) == 0
 
 
 def request(key: str) -> Request:
