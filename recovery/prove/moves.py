@@ -234,8 +234,6 @@ class Rules:
             yield f"{name} locks, though it is held", True, then(Locked(), x)
         if mind.run.ended:
             yield f"{name} finds the lock busy still", False, then(Busy(overdue=True))
-            if w.lock != NOBODY and not w.actors[w.lock].frozen:  # taken anew by somebody who is not overdue
-                yield f"{name} finds the lock busy", False, then(Busy(overdue=False))
             return
         yield f"{name} finds the lock busy", False, then(Busy(overdue=False))
         if i and w.lock != NOBODY and w.actors[w.lock].frozen:

@@ -8,7 +8,7 @@ nobody sees (a request leaves, a request is lost) may happen in between. No worl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,9 +22,10 @@ from journal.ports import Answer, Call, Finding, Reply, StepAdapter, Traits
 from journal.shell import Ports
 from journal.state import TaskState
 from journal.words import Fact, Guard, Hold, Opening, Outcome, evidence
+from recovery.prove.minds import Mind
 from recovery.prove.moves import Rules
 from recovery.prove.telling import tell
-from recovery.prove.world import Bounds, Config, World
+from recovery.prove.world import NAMES, NOBODY, Actor, Bounds, Config, Move, World
 
 PLENTY = Bounds(crash=99, suspicion=99, bad_probe=99, refusal=99, shut_gate=99, pause=9, cancel=9, retry=9)
 UNSEEN = (" leaves this machine", " gets lost", " comes true")
@@ -35,6 +36,17 @@ class Unending(Rules):
 
     def settled(self, w: World) -> bool:
         return False
+
+    def _take_lock(self, w: World, i: int, a: Actor, mind: Mind) -> Iterator[Move]:
+        """
+        After a holder was ended, somebody else may have the lock: left out of the search, where it doubles the worlds.
+
+        Whoever finds that leaves, as if the holder had ended by itself; a crash of the holder leads to the same world.
+        """
+        yield from super()._take_lock(w, i, a, mind)
+        if mind.run.ended and w.lock != NOBODY:
+            gone = self._put(w, i, a._replace(mind=self.minds.learn(mind, Busy(overdue=False))))
+            yield f"{NAMES[i]} finds the lock busy", False, gone
 
 
 class RejectedTraceError(AssertionError):
