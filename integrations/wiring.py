@@ -55,7 +55,7 @@ from integrations.settings import EdgeSection, Settings, describe, pipeline_faul
 from journal import Journal
 from journal.advance import Wrap
 from journal.clock import SystemClock
-from journal.errors import InvalidInputError, JournalError, PipelineError
+from journal.errors import InvalidInputError, JournalError, PipelineError, StoreUnavailableError
 from journal.journal import Pending
 from journal.ownership import LockFile
 from journal.pipeline import Edge, Pipeline, StepDefinition
@@ -172,7 +172,13 @@ def open_journal(
 ) -> Pending[Journal]:
     """Open the journal of the settings with every view kept, in a host's database if there is one."""
     for config in parts.deploys if write else ():
-        prepare_folder(config.folder)
+        try:
+            prepare_folder(config.folder)
+        except OSError as error:
+            why = f"cannot be made: {error.strerror or error}"
+            raise StoreUnavailableError(
+                path=str(config.folder), why=why, remedy="let the steps' `folder` lie where this user may write"
+            ) from error
     return Journal.open(
         settings.db,
         pipeline=parts.pipeline,
