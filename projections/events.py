@@ -52,3 +52,18 @@ def _told(rows: Rows) -> tuple[Told, ...]:
 def head() -> Question[int]:
     """Position of the last event."""
     return Question("SELECT coalesce(max(position), 0) FROM journal_events", (), lambda rows: int(rows[0][0]))
+
+
+def decisions_after(position: int) -> Question[tuple[int, dict[tuple[str, str, str], int]]]:
+    """The head, and how often which decision was made behind a position: by row of the table, fact and verdict."""
+    sql = (
+        "SELECT (SELECT coalesce(max(position), 0) FROM journal_events), json_extract(body, '$.row'), "
+        "json_extract(body, '$.fact'), json_extract(body, '$.verdict'), count(*) FROM journal_events "
+        "WHERE position > ? AND kind = 'observed' GROUP BY 2, 3, 4 "
+        "UNION ALL SELECT coalesce(max(position), 0), '', '', '', 0 FROM journal_events"
+    )
+
+    def shape(rows: Rows) -> tuple[int, dict[tuple[str, str, str], int]]:
+        return int(rows[-1][0]), {(str(r[1]), str(r[2]), str(r[3])): int(r[4]) for r in rows[:-1]}
+
+    return Question(sql, (position,), shape)

@@ -60,7 +60,7 @@ async def version(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus; as JSON with a `schema_version` if that is what `Accept` asks for."""
     may_read(request)
-    figures = await read_figures(service_of(request))
+    figures = await read_figures(service_of(request), request.app.state.decisions)
     if "application/json" in request.headers.get("accept", ""):
         return Response(as_json(figures), media_type="application/json")
     return Response(as_text(figures), headers={"Content-Type": CONTENT_TYPE_LATEST})

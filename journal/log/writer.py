@@ -17,6 +17,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,6 +125,7 @@ class Writer:
         self._broken: JournalError | None = None
         self.on_events: Callable[[Sequence[Event]], None] | None = None  # called in the thread, after the commit
         self.batches = self.events = 0
+        self.commit_s = 0.0  # spent in transactions, failed ones too
         self._head = Head()
         self._versions: dict[str, int] = {}
         self.journal_id = ""
@@ -302,6 +304,7 @@ class Writer:
 
     def _commit(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
         """Write a batch; every failure becomes an answer, since the thread must outlive it."""
+        begun = time.perf_counter()
         try:
             self._check_ground()
             return self._transact(units, tallies)
@@ -315,6 +318,8 @@ class Writer:
             logger.exception("journal_batch_failed", path=str(self.path))
             self._roll_back()
             return [StoreUnavailableError(path=str(self.path), why=f"a bug stopped the batch: {error!r}")] * len(units)
+        finally:
+            self.commit_s += time.perf_counter() - begun
 
     def _transact(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
         db = self._db
