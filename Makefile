@@ -102,6 +102,7 @@ fmt: $(VENV)/.setup-lint ## Format, and fix what can be fixed safely
 	@$(BIN)/ruff format $(SOURCES)
 
 docs: $(VENV)/.setup-test traceability ## Check every link of the documentation and bring the generated pages up to date
+	@$(PY) -m tests.reference
 	@$(PY) -m tests.links
 
 traceability: $(VENV)/.setup-test ## Write docs/traceability.md: which test proves what
