@@ -224,6 +224,8 @@ class Scenario:
             return
         self._answered.add(shown)
         state = self.tracker.state_of(n)
+        if state == "Staging" and n % 7 == 1:
+            self._push_more(n)
 
         def move() -> None:
             if self.tracker.state_of(n) == state:
@@ -231,9 +233,22 @@ class Scenario:
 
         self.storm.later(self.people.randint(1, 25) if self.storm.raging else 0, move)
 
+    def _push_more(self, n: int) -> None:
+        """Somebody goes on working on a branch that is merged: it must not be deleted with that work."""
+        head = self.forge.head(40 + n)
+        commit = self.forge.git("commit-tree", f"{head}^{{tree}}", "-p", head, "-m", "Newer work")
+        self.forge.git("update-ref", f"refs/heads/{self.stage.scenery.features[n - 1].branch}", commit)
+
     async def _retry_parked(self) -> None:
-        """An operator has looked at what is parked and lets it go on."""
+        """An operator who was told in the chat and on the pull request mends what is wrong, and lets the task go on."""
         for (task,) in self.service.rows("SELECT task FROM journal_view_tasks WHERE hold = 'parked'"):
+            n = int(task.rpartition("-")[2])
+            told = any(task in text for text in self.chat.texts)
+            if not told or not any(c["issue_url"] == f"/issues/{40 + n}" for c in self.forge.comments):
+                continue
+            branch = f"refs/heads/{self.stage.scenery.features[n - 1].branch}"
+            if self.forge.git("for-each-ref", branch):
+                self.forge.git("update-ref", branch, self.forge.head(40 + n))
             if await self.service.post(f"/tasks/{task}/retry", {"reason": "looked at it", "actor": "operator"}) == 200:
                 self.retries[task] += 1
 
