@@ -83,10 +83,7 @@ async def ownership_is_told(run: Scenario) -> None:
     assert after["held"] == [] and after["deferred"]["visitor"] == STUBBORN
 
 
-PROVED = ("FR-2", "FR-5", "FR-6", "TR-5", "TR-9", "E5", "R69", "R73", "R75")
-
-
-@pytest.mark.proves(*PROVED)
+@pytest.mark.proves("FR-2", "FR-5", "FR-6", "TR-5", "TR-9", "E5", "R69", "R73", "R75")
 async def test_five_tasks_get_through_bad_weather_and_five_kills_with_each_effect_once(
     tmp_path: Path, counts: Counts
 ) -> None:
