@@ -29,6 +29,7 @@ from integrations.duties import keep
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.settings import Settings
+from integrations.telemetry.spans import tracing
 from integrations.watchdog import Heartbeat, StandbyWatch, beat_idle, notify
 from integrations.wiring import Parts, build, open_journal, running_version, sinks
 from integrations.worker import Dispatcher
@@ -58,7 +59,8 @@ class Service:
     """One service process: what the HTTP application sees, and the duties behind it."""
 
     def __init__(self, settings: Settings, parts: Parts, version: str, wrap: Wrap | None) -> None:
-        self.settings, self.version, self._parts, self._wrap = settings, version, parts, wrap
+        self.settings, self.version, self._parts = settings, version, parts
+        self._wrap = wrap or tracing()
         self._sinks = sinks(settings)
         self.instance = SystemIds().instance()
         self.clock: Clock = SystemClock()

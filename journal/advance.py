@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from journal.engine import (
     Action,
@@ -71,7 +72,8 @@ async def drive(
     ports = TaskPorts(tools, task, actor, number)
     before = stream
     try:
-        run = await _loop(wrap(ports, task) if wrap else ports, run)
+        with bound_contextvars(task=task, actor=actor, run=number):
+            run = await _loop(wrap(ports, task) if wrap else ports, run)
     except asyncio.CancelledError:
         # Told to go by a reaper, an operator or the closing journal: that ends the run, not whoever called for it.
         if (why := _ended(ports)) is None:
@@ -120,11 +122,14 @@ async def perform(ports: Ports, action: Action, run: Run) -> Result:
         case Append(drafts=drafts):
             return await ports.append(drafts)
         case Quiesce(step=step, fence=fence):
-            return await ports.quiesce(step, fence, run.pending)
+            with bound_contextvars(step=step.name, epoch=run.epoch):
+                return await ports.quiesce(step, fence, run.pending)
         case Probe(step=step):
-            return await ports.probe(step, run.pending)
+            with bound_contextvars(step=step.name, epoch=run.epoch):
+                return await ports.probe(step, run.pending)
         case Apply(step=step, fence=fence):
-            return await ports.apply(step, fence)
+            with bound_contextvars(step=step.name, epoch=run.epoch):
+                return await ports.apply(step, fence)
         case Wait(nth=nth, step=step):
             return await ports.wait(nth, step)
         case Unlock():
