@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from journal.names import MAX_INTEGER
 from journal.words import Cause
 from projections.base import Question, Rows
 
@@ -193,6 +194,10 @@ def one_task(task: str) -> Question[bytes]:
     return Question(sql, (task,), lambda rows: rows[0][0].encode() if rows else b"")
 
 
+CLOCK_SLACK_US = 60_000_000
+"""How far in the future an event may lie before the clock is taken for one that was set back."""
+
+
 def due_tasks(
     now_us: int, limit: int, *, stages: tuple[str, ...] | None = None, after: int = 0
 ) -> Question[tuple[Due, ...]]:
@@ -200,7 +205,7 @@ def due_tasks(
     Tasks that may be driven now, oldest stage entry first; owned ones too, since only their lock tells who lives.
 
     Args:
-        now_us: Wall time; a look that is due later is left out.
+        now_us: Wall time; a look that is due later is left out, unless the clock was set back since it was written.
         limit: At most this many.
         stages: Stages that go on by themselves (`advance = "auto"`); a task elsewhere is due only if its edge was
             begun, is owned or waits. None = every stage.
@@ -213,12 +218,14 @@ def due_tasks(
     )
     sql = (
         "SELECT task, repo, stage, epoch, version, look_us, stage_position, run <> '', begun FROM journal_view_tasks "
-        f"WHERE hold = '' AND stage_position > ? AND look_us <= ? {chosen}ORDER BY stage_position LIMIT ?"
+        f"WHERE hold = '' AND stage_position > ? AND (look_us <= ? OR changed_us > ?) {chosen}"
+        "ORDER BY stage_position LIMIT ?"
     )
     given = () if stages is None else (orjson.dumps(stages).decode(),)
     return Question(
         sql,
-        (after, now_us, *given, limit),
+        # Written in the future: the clock was set back, and what was due in a minute would be due in a year.
+        (after, now_us, min(now_us + CLOCK_SLACK_US, MAX_INTEGER), *given, limit),
         lambda rows: tuple(_due(*row) for row in rows),
     )
 

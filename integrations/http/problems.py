@@ -15,6 +15,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from journal.errors import (
@@ -180,6 +181,12 @@ def install(app: FastAPI) -> None:
         slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "refused")
         detail = f"{request.method} {shown(request.url.path)}: {error.detail}"
         return Problem(error.status_code, slug, detail, headers=dict(error.headers or {})).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        # No bug of ours, and no traceback a request: else a stranger fills the log by hanging up.
+        logger.debug("client_gone", path=shown(request.url.path))
+        return Response(status_code=400)
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
