@@ -171,7 +171,9 @@ def open_journal(
     writer_lock: LockFile | None = None,
 ) -> Pending[Journal]:
     """Open the journal of the settings with every view kept, in a host's database if there is one."""
-    for config in parts.deploys if write else ():
+    # A command line with the built-in defaults makes no folder of markers wherever it happens to stand.
+    settled = write and (settings.file is not None or bool(address))
+    for config in parts.deploys if settled else ():
         try:
             prepare_folder(config.folder)
         except OSError as error:
