@@ -73,7 +73,8 @@ $(addprefix test-,$(FOLDERS)): test-%: $(VENV)/.setup-test
 test-long: $(VENV)/.setup-test ## Repeat what scales, many times over; LONG=ci is a slice of half an hour
 	@LONG=$${LONG:-full} $(PYTEST) -m "long or scales" -o faulthandler_timeout=0 --durations=15 $(ARGS)
 
-prove-ourselves: $(VENV)/.setup-test ## Break our own code on purpose and expect the suite to notice
+prove-ourselves: $(VENV)/.setup-test ## Break our own code and expect to notice; the figures go to docs/reliability.md
+	@$(PY) -m tests.reliability
 	@$(PYTEST) -m mutants -o faulthandler_timeout=0 --durations=15 $(ARGS)
 
 bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes about a minute
