@@ -50,18 +50,15 @@ PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
 async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
     others = peers.installed() if {"stepping", "recovering"} & set(names) else []
     rows: list[Row] = []
-    try:
-        for peer in others:
-            await peer.start(folder)
-        for name in names:
-            print(f"bench: {name}", file=sys.stderr, flush=True)
-            part = folder / name
-            part.mkdir()
-            rows += await PARTS[name](Run(part, sizes, others, Logs(folder)))
-            shutil.rmtree(part)
-    finally:
-        for peer in others:
-            await peer.stop()
+    for name in names:
+        print(f"bench: {name}", file=sys.stderr, flush=True)
+        part = folder / name
+        part.mkdir()
+        measured = await PARTS[name](Run(part, sizes, others, Logs(folder)))
+        for row in measured:
+            print(f"bench: {row.target.name} {row.ratio:.3g} ({row.verdict})", file=sys.stderr, flush=True)
+        rows += measured
+        shutil.rmtree(part)
     return rows
 
 

@@ -168,6 +168,6 @@ async def bytes_an_event(folder: Path, events: int = 20_000) -> tuple[float, flo
     """Bytes of disk an event and of its body, the views included, after a checkpoint."""
     path = folder / "size.db"
     async with open_log(path) as log:
-        await Producers(log, 1000).run(events)
+        await Producers(log, 100).run(events)
         rows = await log.query("SELECT avg(length(CAST(body AS BLOB))) FROM journal_events")
     return path.stat().st_size / events, rows[0][0]

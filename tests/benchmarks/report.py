@@ -60,9 +60,10 @@ def write(rows: Sequence[Row], docs: Path, kind: str) -> None:
     page = docs / "performance.md"
     text = page.read_text()
     before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    (docs / "performance.svg").write_text(svg("Cost against size", _lines(rows)))
-    page.write_text(f"{before}{BEGIN}\n{_page(rows, kind)}\n{END}{after}")
+    earlier, _, after = rest.partition(END)
+    if lines := _lines(rows):
+        (docs / "performance.svg").write_text(svg("Cost against size", lines))
+    page.write_text(f"{before}{BEGIN}\n{_page(rows, kind, earlier)}\n{END}{after}")
 
 
 _DRAWN = {
@@ -83,14 +84,22 @@ def _lines(rows: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
     return {name: sorted(points.items()) for name, points in lines.items() if points}
 
 
-def _page(rows: Sequence[Row], kind: str) -> str:
+def _page(rows: Sequence[Row], kind: str, earlier: str) -> str:
+    """The table; figures that this run left out keep the line of an earlier one."""
+    measured = {row.target.name for row in rows}
+    table = [(row.target.name, "| " + " | ".join(_cells(row)) + " |") for row in rows]
+    for line in earlier.splitlines():
+        name = line.removeprefix("| ").partition(" |")[0]
+        if name in TARGETS and name not in measured:
+            table.append((name, line))
+    order = list(TARGETS)
     lines = [
         f"Measured on {datetime.now(UTC):%Y-%m-%d} ({kind} run) on {machine()}.",
         "",
         "| # | figure | ratio | spread | by CPU | floor | goal | verdict | ours | against |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- | --- |",
     ]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    lines += [line for _, line in sorted(table, key=lambda each: order.index(each[0]))]
     return "\n".join([*lines, "", "![Cost against size](performance.svg)"])
 
 

@@ -126,10 +126,6 @@ def _memory(small: Serving, large: Serving, events: int) -> Row:
 
 async def _disk(folder: Path) -> Row:
     total, body = await appends.bytes_an_event(folder)
-    return Row(
-        TARGETS["P15d"],
-        total,
-        (total, total),
-        f"{total:.0f} bytes an event, views included",
-        f"body of {body:.0f} bytes",
-    )
+    as_asked = total + 318 - body
+    ours = f"{total:.0f} bytes an event with a body of {body:.0f}, views included"
+    return Row(TARGETS["P15d"], as_asked, (as_asked, as_asked), ours, "100 tasks at once, to their end")

@@ -63,8 +63,18 @@ async def transitions(path: Path) -> AsyncIterator[Transitions]:
 
 async def measure(folder: Path, sizes: Sizes, peers: list[Peer]) -> list[Row]:
     """P4 and P5 against whatever peers are installed."""
-    rows: list[Row] = []
     lone_flushes, flushes = await _flushes(folder)
+    for peer in peers:
+        await peer.start(folder)
+    try:
+        return await _compare(folder, sizes, peers, lone_flushes, flushes)
+    finally:
+        for peer in peers:  # they hold ports and cores that the next part needs
+            await peer.stop()
+
+
+async def _compare(folder: Path, sizes: Sizes, peers: list[Peer], lone_flushes: float, flushes: float) -> list[Row]:
+    rows: list[Row] = []
     async with transitions(folder / "P4.db") as product:
         await product.one_by_one(20)
         await product.at_once(AT_ONCE)
