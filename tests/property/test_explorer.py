@@ -44,9 +44,9 @@ def told(found: Explored) -> str:
     return "\n  ".join(("", *found.trace, f"{found.violation or 'stuck'}; {found.states} states"))
 
 
-def search(cfg: Config) -> Explored:
+def search(cfg: Config, limit: int = LIMIT) -> Explored:
     """Search to the end; safe and live or the test fails with the shortest schedule."""
-    found = explore(cfg, limit=LIMIT)
+    found = explore(cfg, limit=limit)
     assert found.safe, told(found)
     assert found.complete, f"cut at {found.states} states"
     return found
@@ -55,10 +55,18 @@ def search(cfg: Config) -> Explored:
 @pytest.mark.proves("FR-1", "TR-3", "TR-5", "TR-10", "E1", "E5", "F4", "V9", "I4", "I6", "I8", "I11", "I23", "R55")
 @pytest.mark.parametrize("guard", EFFECTS)
 def test_one_step_is_safe_and_live_under_every_schedule(guard: Guard) -> None:
-    """Two actors, two crashes, a false suspicion, a bad probe, lost and late replies, orphans; nothing merged."""
-    found = search(Config(one(guard)))
+    """Two actors, a crash, a false suspicion, a bad probe, lost and late replies, orphans."""
+    found = search(reduced(one(guard), Bounds(crash=1, suspicion=1, bad_probe=1)))
     assert found.endings["done"]
     assert found.endings["parked"]
+
+
+@pytest.mark.long
+@pytest.mark.proves("T2", "T7", "I23")
+@pytest.mark.parametrize("guard", EFFECTS)
+def test_one_step_with_two_crashes_and_nothing_merged(guard: Guard) -> None:
+    """The second crash inside the recovery from the first; some millions of worlds."""
+    search(Config(one(guard)), limit=6_000_000)
 
 
 MISFORTUNES = {
@@ -122,13 +130,28 @@ def test_a_rollback_through_another_step_gives_the_refused_one_its_attempts_back
 @pytest.mark.proves("I8", "I10", "I13")
 @pytest.mark.parametrize(("first", "second"), [(E, R), (P, E), (F, P), (B, E), (R, Guard.AWAITED)])
 def test_two_steps_are_safe_and_live(first: Guard, second: Guard) -> None:
-    search(reduced(two(first, second), Bounds(crash=2)))
+    search(reduced(two(first, second), Bounds(crash=1)))
     search(reduced(two(first, second, on_failure="z"), Bounds(crash=1, refusal=2, cancel=1)))
 
 
 @pytest.mark.proves("FR-4", "TR-3", "DC-3")
 def test_merge_ratchet_and_rebuild_are_safe_and_live() -> None:
-    assert search(reduced(MERGE_ALONE, Bounds(crash=2))).endings["done"]
+    assert search(reduced(MERGE_ALONE, Bounds(crash=1))).endings["done"]
+
+
+@pytest.mark.long
+@pytest.mark.proves("T2", "TR-3")
+def test_the_edges_of_the_default_pipeline_survive_two_crashes() -> None:
+    assert search(reduced(MERGE_ALONE, Bounds(crash=2)), limit=6_000_000).endings["done"]
+    assert search(reduced((DEPLOY_ALONE,), Bounds(crash=2)), limit=6_000_000).endings["done"]
+
+
+@pytest.mark.long
+@pytest.mark.proves("T2", "I8", "I10", "I13")
+@pytest.mark.parametrize("first", EFFECTS)
+@pytest.mark.parametrize("second", EFFECTS)
+def test_every_pair_of_steps_survives_two_crashes(first: Guard, second: Guard) -> None:
+    search(reduced(two(first, second), Bounds(crash=2)), limit=6_000_000)
 
 
 @pytest.mark.proves("FR-4", "V10", "V5")
