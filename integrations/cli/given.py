@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import typer
-
 if TYPE_CHECKING:
+    import typer
+
     from integrations.settings import Settings
 
 

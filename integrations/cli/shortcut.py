@@ -38,8 +38,8 @@ def answered(argv: Sequence[str]) -> int | None:
     """Answer if the question is of the plain form: the exit code, or None for the usual way."""
     if os.environ.get("JOURNAL_DEBUG") == "1" or (plain := plain_inspect(argv)) is None:
         return None
+    from integrations.cli.audit import tell
     from integrations.cli.exits import of_error
-    from integrations.cli.inspect import tell
     from journal.errors import JournalError
 
     try:

@@ -64,7 +64,7 @@ def test_whatever_else_is_on_the_line_takes_the_usual_way(argv: str) -> None:
 def test_the_short_way_loads_neither_pydantic_nor_the_service(db: Path) -> None:
     code = (
         "import sys; from integrations.cli.shortcut import answered; code = answered(sys.argv[1:]); "
-        "print(sorted({'pydantic', 'fastapi', 'aiosqlite'} & set(sys.modules)), code)"
+        "print(sorted({'pydantic', 'typer', 'asyncio', 'fastapi', 'aiosqlite'} & set(sys.modules)), code)"
     )
     argv = (sys.executable, "-c", code, "--db", str(db), "--json", "inspect", next(iter(TASKS)))
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
