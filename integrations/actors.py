@@ -37,9 +37,7 @@ class Actors:
         jobs = Jobs(journal.log, clock)
         self._dispatcher = dispatcher
         self.inbox = Inbox(journal.log, clock)
-        attention = Attention(
-            journal, submit=self._submit, hint=self._hint, forge=parts.forge, tracker=parts.tracker
-        )
+        attention = Attention(journal, submit=self._submit, hint=self._hint, forge=parts.forge, tracker=parts.tracker)
         self.worker = JobWorker(journal, jobs, parts.jobs, slots=serve.jobs, advance=self._advance)
         self._handler = HintHandler(journal, self.inbox, attention)
         self._publishers = {

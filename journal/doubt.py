@@ -1,5 +1,5 @@
 """
-The decision table as data. A live timeout, a takeover and a restart all look up the same cell (V1, PROTOCOL 5, ENGINE 4).
+The decision table as data. A live timeout, a takeover and a restart all look up the same cell (V1, PROTOCOL 5).
 
 Row = the fold of the step's prefix; fact = what the probe said after the epoch began and absence was made stable;
 column = the guard. Exactly one function decides recovery: `decide`.

@@ -1,8 +1,8 @@
 """
-The engine: `next_action` names the one next thing to do, `learn` takes in what happened. Both pure (DESIGN 1, ENGINE 2).
+The engine: `next_action` names the one next thing to do, `learn` takes in what happened. Both pure (DESIGN 1).
 
-Worker, reaper, reconciler, webhook, startup and operator differ only in the run they start with, and the explorer behind
-`journal prove` interprets these same two functions over a simulated world: the code is the model.
+Worker, reaper, reconciler, webhook, startup and operator differ only in the run they start with, and the explorer
+behind `journal prove` interprets these same two functions over a simulated world: the code is the model.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Quiesce:
-    """Make absence stable: install the fence (fenced), or wait until no carrier of an older attempt is left (probed)."""
+    """Make absence stable: install the fence (fenced), or wait until no carrier of an attempt is left (probed)."""
 
     step: StepPlan
     fence: tuple[int, int]
@@ -262,7 +262,7 @@ def next_action(run: Run, table: Table = TABLE) -> Action:
     return _drive(run, table) if run.epoch else _enter(run)
 
 
-# -- enter: the lock, then the journal, then the epoch. Who holds the lock knows that no local carrier is left. ----------
+# -- enter: the lock, then the journal, then the epoch. Who holds the lock knows that no local carrier is left. -------
 
 
 def _enter(run: Run) -> Action:
@@ -322,7 +322,7 @@ def _moved(plan: EdgePlan) -> StageMoved:
     return StageMoved(plan.source, plan.target, plan.final)
 
 
-# -- drive: decide on the task as it will be once `pending` is written. --------------------------------------------------
+# -- drive: decide on the task as it will be once `pending` is written. -----------------------------------------------
 
 
 def _drive(run: Run, table: Table) -> Action:
@@ -447,7 +447,7 @@ def _observed(run: Run, view: TaskState, step: StepPlan, decision: Decision) -> 
     return run.draft(body, step.name, view.attempts)
 
 
-# -- learn ----------------------------------------------------------------------------------------------------------------
+# -- learn ------------------------------------------------------------------------------------------------------------
 
 
 def learn(run: Run, did: Action, got: Result) -> Run:

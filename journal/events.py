@@ -1,8 +1,8 @@
 """
 The events: one frozen body per kind, drafts before they have a place, events after (DESIGN 4, PROTOCOL 4.1).
 
-Bodies are plain dataclasses inside the engine (hashable, cheap); pydantic checks them strictly where they cross the edge
-of the log, in `journal.codec`. Adding a field to a body means a new schema number there and an upcaster.
+Bodies are plain dataclasses inside the engine (hashable, cheap); pydantic checks them strictly where they cross the
+edge of the log, in `journal.codec`. Adding a field to a body means a new schema number there and an upcaster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import ClassVar, Literal, NamedTuple
 
 from journal.plan import EdgePlan
 from journal.words import Cause, Ending, Evidence, Fact, Guard, Kind
-
 
 Via = Literal["apply", "probe", "other", "awaited"]
 
@@ -79,7 +78,7 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The effect is in the world. `via`: apply (claimed and confirmed), probe (found), other (somebody else's), awaited."""
+    """The effect is in the world. `via`: apply (claimed, confirmed), probe (found), other (another's), awaited."""
 
     kind: ClassVar[Kind] = Kind.APPLIED
     via: Via

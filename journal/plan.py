@@ -1,5 +1,5 @@
 """
-The plan of one edge, as stored in `acquired`: what a running transition follows even if the definition changes (DESIGN 7).
+The plan of one edge, as stored in `acquired`: what a running transition follows to its end (DESIGN 7).
 
 Plans are interned: one object per text for the life of the process, so that states that hold one are cheap to hash and
 compare. Build them with `intern`.

@@ -108,9 +108,7 @@ class Inbox:
     async def forget_old(self) -> None:
         """Remove what was handled long ago."""
         limit = self._clock.now_us() - KEEP_US
-        await self._log.side(
-            Side("DELETE FROM journal_inbox WHERE handled_us > 0 AND handled_us < ?", (limit,))
-        )
+        await self._log.side(Side("DELETE FROM journal_inbox WHERE handled_us > 0 AND handled_us < ?", (limit,)))
 
 
 def _text(hint: Hint) -> str:

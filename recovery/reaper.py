@@ -39,7 +39,6 @@ JOB_GRACE_S = 60.0
 """Beyond its time limit, before a job that outlived its service is ended."""
 
 
-
 class Reaper:
     """A duty of the service."""
 

@@ -234,7 +234,7 @@ async def test_a_job_whose_task_went_elsewhere_is_dropped_and_a_new_entry_gets_i
         ('[jobs.review]\ncommand = ["{task}"]', "program's own name"),
         ("[jobs.review]\ncommand = []", "command"),
         ('[jobs.review]\ncommand = ["true"]\nretrys = 3', "retrys"),
-        ('[jobs.testing]\ncommand = ["true"]', 'no edge with `advance = "job"` leaves stage \'testing\''),
+        ('[jobs.testing]\ncommand = ["true"]', "no edge with `advance = \"job\"` leaves stage 'testing'"),
     ],
 )
 def test_a_job_that_cannot_work_is_refused_at_load_with_its_key(tmp_path: Path, table: str, says: str) -> None:

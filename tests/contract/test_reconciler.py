@@ -400,4 +400,3 @@ async def test_the_outside_is_shown_what_the_journal_says_again_after_failure_an
     async with desk(tmp_path, three_stages(work="manual", ship="manual"), clock=clock) as d:
         await publisher(d.journal).round()
         assert [(task, stage) for task, stage, _ in shown[2:]] == [("T-1", "done")]
-
