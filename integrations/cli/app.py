@@ -153,7 +153,7 @@ def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
     debug = os.environ.get("JOURNAL_DEBUG") == "1"
     if COMPLETING in os.environ:  # without the two options of typer's own, which would stand in every help
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # its own main calls it, too
 
         completion_init()
     try:
