@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from integrations.http.auth import may_read, require_token
@@ -63,6 +62,8 @@ async def metrics(request: Request) -> Response:
     figures = await read_figures(service_of(request), request.app.state.decisions)
     if "application/json" in request.headers.get("accept", ""):
         return Response(as_json(figures), media_type="application/json")
+    from prometheus_client import CONTENT_TYPE_LATEST  # loaded with the text itself, not before the service is ready
+
     return Response(as_text(figures), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from integrations.page import timeline, words
 from journal.words import Kind
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 
@@ -52,7 +53,9 @@ def address(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates; a name that is not given is an error and no empty text."""
+    """The templates; a name that is not given is an error and no empty text. Loaded for the first page, not before."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
