@@ -49,32 +49,32 @@ class Traced:
     """`Ports` of one run: a span from its lock to its end, and one within it for each call to the world."""
 
     def __init__(self, ports: Ports, task: str, tracer: Tracer) -> None:
-        self._ports, self._task, self._tracer = ports, task, tracer
+        self._inner, self._task, self._tracer = ports, task, tracer
         self._run: Span | None = None
 
     async def take_lock(self) -> Locked | Busy:
         self._run = self._tracer.start_span("transition", attributes={"journal.task": self._task})
-        taken = await self._ports.take_lock()
+        taken = await self._inner.take_lock()
         if isinstance(taken, Busy):
             self._run.set_attribute("journal.busy", True)
             self._run.end()
         return taken
 
     async def end_holder(self) -> Ended:
-        return await self._ports.end_holder()
+        return await self._inner.end_holder()
 
     async def read(self) -> Seen:
-        return await self._ports.read()
+        return await self._inner.read()
 
     async def ask(self, plan: EdgePlan, pending: tuple[Draft, ...]) -> Asked:
         with self._within("ask", {"journal.to_stage": plan.target}):
-            return await self._ports.ask(plan, pending)
+            return await self._inner.ask(plan, pending)
 
     async def append(self, drafts: tuple[Draft, ...]) -> Appended | Lost | Occupied:
         if self._run is not None:
             for draft in drafts:
                 self._tell(self._run, draft)
-        return await self._ports.append(drafts)
+        return await self._inner.append(drafts)
 
     def _tell(self, run: Span, draft: Draft) -> None:
         if isinstance(draft.body, Acquired):
@@ -86,26 +86,26 @@ class Traced:
 
     async def quiesce(self, step: StepPlan, fence: tuple[int, int], pending: tuple[Draft, ...]) -> Quiet:
         with self._within("quiesce", _of(step, fence)):
-            return await self._ports.quiesce(step, fence, pending)
+            return await self._inner.quiesce(step, fence, pending)
 
     async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed:
         with self._within("probe", _of(step)) as span:
-            found = await self._ports.probe(step, pending)
+            found = await self._inner.probe(step, pending)
             span.set_attribute("journal.fact", found.finding.fact.value)
             return found
 
     async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied:
         with self._within("apply", _of(step, fence)) as span:
-            replied = await self._ports.apply(step, fence)
+            replied = await self._inner.apply(step, fence)
             span.set_attribute("journal.outcome", replied.reply.outcome.value)
             return replied
 
     async def wait(self, nth: int, step: StepPlan) -> Waited:
-        return await self._ports.wait(nth, step)
+        return await self._inner.wait(nth, step)
 
     async def unlock(self) -> Unlocked:
         try:
-            return await self._ports.unlock()
+            return await self._inner.unlock()
         finally:
             if self._run is not None:
                 self._run.end()
