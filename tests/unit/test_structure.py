@@ -39,6 +39,7 @@ CALLERS_OF_APPLY = {
     "journal/shell.py": {"self._adapter(step)"},  # the one place that performs an effect
     "journal/advance.py": {"ports"},  # asks the shell
     "integrations/demo/crash.py": {"self._inner"},  # stands before the shell and kills the process
+    "integrations/telemetry/spans.py": {"self._inner"},  # stands before the shell and measures
     "integrations/git/fresh.py": {"self._step"},  # an adapter around an adapter
     "journal/log/writer.py": {"projection"},  # views
     "journal/projection.py": {"projection"},
