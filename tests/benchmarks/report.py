@@ -94,7 +94,8 @@ def _page(rows: Sequence[Row], kind: str, earlier: str) -> str:
             table.append((name, line))
     order = list(TARGETS)
     lines = [
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} ({kind} run) on {machine()}.",
+        f"Last measured on {datetime.now(UTC):%Y-%m-%d} ({kind} run) on {machine()}.",
+        "Figures that the last run left out keep the line of an earlier run.",
         "",
         "| # | figure | ratio | spread | by CPU | floor | goal | verdict | ours | against |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- | --- |",

@@ -87,8 +87,8 @@ async def serving(db: Path, *command: str | Path) -> AsyncIterator[Serving]:
     """A service over a journal, ready when this is entered; `command` starts another program that serves it."""
     port = _free_port()
     arguments = command or (BIN / "journal", "--db", db, "serve")
-    environment = {**os.environ, "ORCH_LOG_LEVEL": "warning"}
-    process = await asyncio.create_subprocess_exec(*arguments, "--port", str(port), cwd=ROOT, env=environment)
+    environment = {**os.environ, "ORCH_LOG_LEVEL": "warning", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(*arguments, "--port", str(port), cwd=db.parent, env=environment)
     try:
         while await _status(port, "/readyz") != 200:
             if process.returncode is not None:
