@@ -176,7 +176,8 @@ class Environment(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="ORCH_", frozen=True, extra="ignore")
 
-    transition_journal_enabled: bool = True
+    transition_journal_enabled: bool = True  # off: a host does as before; without one `serve` refuses
+    # A list with commas, `*` = all; unset = all when standing alone, none in a host's database.
     transition_journal_repos: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_csv)] = None
     reaper_max_running_s: int | None = None
     reaper_finalize_grace_s: int | None = None
