@@ -70,9 +70,10 @@ test: $(VENV)/.setup-test ## Run the default suite, slowest tests listed at the 
 $(addprefix test-,$(FOLDERS)): test-%: $(VENV)/.setup-test
 	@$(PYTEST) tests/$* $(ARGS)
 
-# What is marked `long` has one size, and takes hours in all: only the full run asks for it.
+# What is marked `long` has one size, and takes hours in all; only the full run asks for it, and for more storms.
+SLICE := $(if $(filter ci,$(LONG)),tests/unit tests/property -m "scales and not long",-m "long or scales")
 test-long: $(VENV)/.setup-test ## Repeat what scales, many times over; LONG=ci is a slice for CI
-	@LONG=$${LONG:-full} $(PYTEST) -m "$(if $(filter ci,$(LONG)),scales and not long,long or scales)" -o faulthandler_timeout=0 --durations=15 $(ARGS)
+	@LONG=$${LONG:-full} $(PYTEST) $(SLICE) -o faulthandler_timeout=0 --durations=15 $(ARGS)
 
 prove-ourselves: $(VENV)/.setup-test ## Break our own code and expect to notice; the figures go to docs/reliability.md
 	@$(PY) -m tests.reliability
