@@ -15,7 +15,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-MULTIPLIERS = {"": 1, "ci": 2, "full": 200}
+# CI has room for more than once over; it is raised when a larger slice has been seen to end well on two cores.
+MULTIPLIERS = {"": 1, "ci": 1, "full": 200}
 LONG = os.environ.get("LONG", "")
 
 
@@ -47,7 +48,7 @@ class Counts:
 
 @pytest.fixture(scope="session")
 def counts() -> Counts:
-    """How much this run is asked to do: `counts.of(20)` is 20 by default, 40 with LONG=ci, 4000 with LONG=full."""
+    """How much this run is asked to do: `counts.of(20)` is 20 by default and with LONG=ci, 4000 with LONG=full."""
     return Counts(MULTIPLIERS[LONG])
 
 
