@@ -12,6 +12,19 @@ from structlog.typing import EventDict, WrappedLogger
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+class _Stderr:
+    """Writes to whatever standard error is at that moment: a logger outlives a stream that is put in its place."""
+
+    def __init__(self, *args: object) -> None:
+        del args  # the logger's name, which its events carry already
+
+    def msg(self, message: str) -> None:
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+    log = debug = info = warning = error = critical = exception = fatal = msg
+
+
 def configure_logs(level: str = "warning", form: str = "console", secrets: Sequence[str] = ()) -> None:
     """
     Set structlog up for this process; called once by whoever composes it.
@@ -47,6 +60,6 @@ def configure_logs(level: str = "warning", form: str = "console", secrets: Seque
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )
