@@ -45,17 +45,13 @@ def configure_logs(level: str = "warning", form: str = "console", secrets: Seque
                 event[key] = value
         return event
 
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    renderer = structlog.processors.JSONRenderer() if form == "json" else _console()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if form == "json" else structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,  # before the scrubbing: a message may quote what it was given
             scrub,
             renderer,
         ],
@@ -63,3 +59,25 @@ def configure_logs(level: str = "warning", form: str = "console", secrets: Seque
         logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )
+
+
+def configure_bare() -> None:
+    """
+    Set structlog up where nobody did: as it is by itself, but a traceback shows no values.
+
+    By itself it prints the locals of every frame: secrets among them, and for minutes where one of them is large.
+    """
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                _console(),
+            ]
+        )
+
+
+def _console() -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
