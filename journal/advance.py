@@ -11,7 +11,7 @@ from dataclasses import replace
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from journal.engine import (
+from journal.actions import (
     Action,
     Append,
     Apply,
@@ -22,13 +22,11 @@ from journal.engine import (
     Quiesce,
     Read,
     Result,
-    Run,
     TakeLock,
     Unlock,
     Wait,
-    learn,
-    next_action,
 )
+from journal.engine import Run, learn, next_action
 from journal.events import Owner
 from journal.ownership import read_holder
 from journal.pipeline import Pipeline

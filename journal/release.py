@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from journal.engine import Appended, Locked, plan_of
+from journal.actions import (
+    Appended,
+    Locked,
+)
+from journal.engine import plan_of
 from journal.events import Acquired, Body, Draft, Owner, Parked, Released
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from journal.children import kill_group
-from journal.engine import (
+from journal.actions import (
     Appended,
     Asked,
     Busy,
@@ -33,6 +32,7 @@ from journal.engine import (
     Unlocked,
     Waited,
 )
+from journal.children import kill_group
 from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft
 from journal.log.port import EventLog

@@ -11,7 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from journal import names
-from journal.engine import Appended, Locked, plan_of
+from journal.actions import (
+    Appended,
+    Locked,
+)
+from journal.engine import plan_of
 from journal.errors import InadmissibleError
 from journal.events import (
     Acquired,

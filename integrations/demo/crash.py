@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from journal.engine import (
+from journal.actions import (
     Appended,
     Asked,
     Busy,

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from journal.advance import Wrap
-from journal.engine import (
+from journal.actions import (
     Appended,
     Asked,
     Busy,
@@ -27,6 +26,7 @@ from journal.engine import (
     Unlocked,
     Waited,
 )
+from journal.advance import Wrap
 from journal.events import Acquired, Draft
 from journal.plan import EdgePlan, StepPlan
 from journal.shell import Ports

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.engine import Apply
+from journal.actions import (
+    Apply,
+)
 from journal.words import Fact, Guard, Outcome
 from recovery.prove.truth import TWICE_ALLOWED, check_landing
 from recovery.prove.world import Config, Move, Request, Side, Violation, World, with_side

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from journal.engine import Action, Result, Run
+from journal.actions import (
+    Action,
+    Result,
+)
+from journal.engine import Run
 from journal.state import TaskState
 from journal.words import Cause
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.engine import (
+from journal.actions import (
     Append,
     Appended,
     Apply,
@@ -29,7 +29,6 @@ from journal.engine import (
     Read,
     Replied,
     Result,
-    Run,
     Seen,
     TakeLock,
     Unlock,
@@ -37,6 +36,7 @@ from journal.engine import (
     Wait,
     Waited,
 )
+from journal.engine import Run
 from journal.events import Owner
 from journal.plan import StepPlan
 from journal.ports import Answer, Finding, Reply

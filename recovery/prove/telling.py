@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-from journal.engine import Action, Append, Apply, Probe, Quiesce
+from journal.actions import (
+    Action,
+    Append,
+    Apply,
+    Probe,
+    Quiesce,
+)
 from journal.events import Draft
 from journal.words import Kind
 

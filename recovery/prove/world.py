@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from journal import engine
-from journal.engine import Action, Result, Run
+from journal.actions import (
+    Action,
+    Result,
+)
+from journal.engine import Run
 from journal.plan import EdgePlan, StepPlan
 from journal.state import TaskState
 from journal.words import Guard

@@ -14,7 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from journal.engine import Appended, Busy, Lost, Occupied
+from journal.actions import (
+    Appended,
+    Busy,
+    Lost,
+    Occupied,
+)
 from journal.events import Draft
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan, StepPlan

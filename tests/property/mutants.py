@@ -11,8 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from journal.doubt import TABLE, Row, Table, Verdict
-from journal.engine import (
+from journal.actions import (
     Action,
     Append,
     Apply,
@@ -26,12 +25,11 @@ from journal.engine import (
     Read,
     Replied,
     Result,
-    Run,
     TakeLock,
     Unlock,
-    learn,
-    next_action,
 )
+from journal.doubt import TABLE, Row, Table, Verdict
+from journal.engine import Run, learn, next_action
 from journal.events import Acquired, Applied, Rejected, Released, StageMoved
 from journal.ports import Finding, Reply
 from journal.words import Ending, Fact, Guard, Kind, Outcome

@@ -22,9 +22,11 @@ from integrations.coverage.ratchet import Ratchet, RatchetConfig
 from integrations.demo.scenery import REPO
 from integrations.git.merge import GitMerge, GitMergeConfig
 from journal import Journal
+from journal.actions import (
+    Locked,
+)
 from journal.advance import drive
 from journal.clock import SystemClock
-from journal.engine import Locked
 from journal.journal import NewTask
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan

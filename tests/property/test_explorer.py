@@ -10,8 +10,11 @@ from collections import Counter
 
 import pytest
 
+from journal.actions import (
+    Action,
+)
 from journal.doubt import TABLE, Cell, Row, row_of
-from journal.engine import Action, Run, next_action
+from journal.engine import Run, next_action
 from journal.words import Fact, Guard
 from recovery.prove.explorer import Explored, Search, explore
 from recovery.prove.world import Bounds, Config

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from journal.admit import admit
-from journal.engine import (
-    MAX_FRUITLESS,
+from journal.actions import (
     Action,
     Append,
     Appended,
@@ -30,16 +28,15 @@ from journal.engine import (
     Read,
     Replied,
     Result,
-    Run,
     Seen,
     TakeLock,
     Unlock,
     Unlocked,
     Wait,
     Waited,
-    learn,
-    next_action,
 )
+from journal.admit import admit
+from journal.engine import MAX_FRUITLESS, Run, learn, next_action
 from journal.events import Acquired, CancelRequested, Draft, Observed, Owner, Parked, Paused, Released, Resumed
 from journal.plan import EdgePlan, StepPlan, intern_plan
 from journal.ports import Answer, Finding, Reply
