@@ -1,5 +1,5 @@
 """
-What every test may ask for: how much to do (`counts`), and tools that pip cannot bring (`need_tool`).
+What every test may ask for: how much to do (`counts`), tools that pip cannot bring (`need_tool`), a PostgreSQL.
 
 `LONG` says how much: unset for the default suite, `ci` for a slice of half an hour, `full` for as long as it takes.
 """
@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.doubles.postgres import Postgres
+
 
 # CI has room for more than once over; it is raised when a larger slice has been seen to end well on two cores.
 MULTIPLIERS = {"": 1, "ci": 1, "full": 200}
@@ -21,7 +27,7 @@ LONG = os.environ.get("LONG", "")
 
 
 def pytest_configure() -> None:
-    """Refuse a LONG nobody defined, then tell Hypothesis how much to try."""
+    """Refuse a LONG nobody defined, tell Hypothesis how much to try, and keep values out of tracebacks."""
     if LONG not in MULTIPLIERS:
         raise pytest.UsageError(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset")
     settings.register_profile(
@@ -74,3 +80,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         by_example = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if by_example or "counts" in getattr(item, "fixturenames", ()):
             item.add_marker("scales")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server for the whole session: take `database` unless a test looks at the server itself."""
+    from tests.doubles.postgres import new_server
+
+    with new_server() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The DSN of a fresh database on the session's server, dropped afterwards whoever is still connected."""
+    name = f"t{uuid.uuid4().hex}"
+    postgres.sql(f"CREATE DATABASE {name}")
+    yield postgres.dsn(name)
+    postgres.sql(f"DROP DATABASE {name} WITH (FORCE)")
