@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -25,6 +26,8 @@ async def keep(name: str, serve: Callable[[], Awaitable[None]], clock: Clock) ->
         try:
             await serve()
         except Exception as error:
+            if (me := asyncio.current_task()) is not None and me.cancelling():
+                raise asyncio.CancelledError from error  # a task group that fails swallows the cancellation
             times = 0 if clock.monotonic_s() - began_s > STEADY_S else times
             rest_s = min(REST_S[1], REST_S[0] * 2**times)
             # A failure that lasts is told in full once; the same story every minute buries all others (R45).

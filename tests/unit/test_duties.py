@@ -59,3 +59,28 @@ async def test_a_steady_duty_begins_with_the_first_rest_again() -> None:
 
     await keep("steady", holds_then_fails, clock)
     assert clock.slept == [REST_S[0]] * 3
+
+
+@pytest.mark.proves("TR-9", "R79")
+async def test_a_duty_that_is_cancelled_while_its_own_work_fails_ends() -> None:
+    """A task group that gathers a child's failure says nothing of a cancellation that arrives meanwhile."""
+    clock, failing, rounds = StandingClock(), asyncio.Event(), 0
+
+    async def fails() -> None:
+        failing.set()
+        raise OSError("no such device")
+
+    async def serve() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 1:
+            return  # it went on: a duty that nobody can end
+        async with asyncio.TaskGroup() as runs:
+            runs.create_task(fails())
+
+    duty = asyncio.create_task(keep("fails", serve, clock))
+    await failing.wait()
+    duty.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await duty
+    assert rounds == 1
