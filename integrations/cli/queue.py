@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from integrations.cli.output import Output
+    from projections.differences import Difference
 
 LIMIT = 1000
 
@@ -72,28 +74,36 @@ def _tell_earlier(out: Output, path: Path, repo: str, limit: int, at: str, diff:
     from integrations.cli.when import position_in
     from journal.errors import InvalidInputError
     from journal.log.offline import open_evidence
+    from projections.differences import difference_offline
 
     if at and diff:
         raise InvalidInputError(what="--at with --diff", why="ask for one of the two")
     with open_evidence(path) as db:
-        option = "--diff" if diff else "--at"
-        pages = [_page(db, position_in(db, point, option), repo, limit) for point in (diff or (at,))]
-    if diff is None:
-        (page,) = pages
-        if out.json:
-            out.document(page)
-        else:
-            out.say(f"as of position {page['position']}; {_counts(page['counts'])}")
-            rows = [(t["task"], t["repo"], t["stage"], t["status"], _who(t["owner"])) for t in page["tasks"]]
-            out.table(("task", "repo", "stage", "status", "owner"), rows)
-        return
-    changes = _changes(*pages)
+        if diff is not None:
+            one, other = (position_in(db, point, "--diff") for point in diff)
+            _tell_difference(out, difference_offline(db, one, other, limit=limit, repo=repo))
+            return
+        page = _page(db, position_in(db, at, "--at"), repo, limit)
     if out.json:
-        out.document({"from": pages[0]["position"], "to": pages[1]["position"], "changes": changes})
-    else:
-        out.say(f"from position {pages[0]['position']} to {pages[1]['position']}: {len(changes)} tasks differ")
-        columns = ("task", "change", "before", "after")
-        out.table(columns, [tuple(change[name] for name in columns) for change in changes])
+        out.document(page)
+        return
+    out.say(f"as of position {page['position']}; {_counts(page['counts'])}")
+    if not page["position"]:
+        out.say("That is before the first event: nothing had happened yet.")
+    rows = [(t["task"], t["repo"], t["stage"], t["status"], _who(t["owner"])) for t in page["tasks"]]
+    out.table(("task", "repo", "stage", "status", "owner"), rows)
+
+
+def _tell_difference(out: Output, found: Difference) -> None:
+    """The tasks that differ, and how."""
+    if out.json:
+        changes = [asdict(change) for change in found.changes]
+        out.document({"from": found.earlier, "to": found.later, "changes": changes, "left_out": found.left_out})
+        return
+    out.say(f"from position {found.earlier} to {found.later}: {len(found.changes)} tasks differ")
+    if found.left_out:
+        out.say(f"{found.left_out} more had events in between; ask with a larger --limit", "note")
+    out.table(("task", "change", "before", "after"), [(c.task, c.change, c.before, c.after) for c in found.changes])
 
 
 def _page(db: Any, position: int, repo: str, limit: int) -> dict[str, Any]:
@@ -103,23 +113,6 @@ def _page(db: Any, position: int, repo: str, limit: int) -> dict[str, Any]:
 
     found = queue_at_offline(db, position, limit=limit, repo=repo)
     return {"position": found.position, "counts": found.counts, "tasks": [orjson.loads(task) for task in found.tasks]}
-
-
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, str]]:
-    """Per task that differs: opened, ended, moved (stage), or changed (status)."""
-    old, new = ({t["task"]: t for t in page["tasks"]} for page in (before, after))
-    changes = []
-    for task in sorted(old.keys() | new.keys()):
-        was, now = _state(old.get(task)), _state(new.get(task))
-        if was != now:
-            moved = task in old and task in new and old[task]["stage"] != new[task]["stage"]
-            change = "opened" if task not in old else "ended" if task not in new else "moved" if moved else "changed"
-            changes.append({"task": task, "change": change, "before": was, "after": now})
-    return changes
-
-
-def _state(task: dict[str, Any] | None) -> str:
-    return f"{task['stage']} {task['status']}" if task else ""
 
 
 def _counts(counts: dict[str, int]) -> str:

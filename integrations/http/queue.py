@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
@@ -13,18 +13,18 @@ from integrations.http.auth import may_read
 from integrations.http.context import Cursor, Limit, json_response, piece, service_of
 from integrations.http.ports import Service
 from integrations.http.problems import Problem
-from integrations.http.shapes import QueueDocument, answers, refusals
-from journal.errors import InvalidInputError
-from journal.names import MAX_INTEGER, shown
+from integrations.http.shapes import DifferenceDocument, QueueDocument, answers, refusals
 from journal.ownership import is_held
 from projections.as_of import position_at, queue_at
 from projections.base import ask
+from projections.differences import difference
 from projections.events import head
+from projections.points import read_point
 from projections.queue import snapshot
 
 router = APIRouter(tags=["queue"])
 
-At = Annotated[str, Query(max_length=64, description="A position, or a time such as 2026-11-29T12:00:00Z.")]
+At = Annotated[str, Query(max_length=64, description="A position, a time such as 2026-11-29T12:00:00Z, or 2h.")]
 
 
 @router.get("/queue", responses=answers(QueueDocument) | refusals(401, 422))
@@ -62,8 +62,26 @@ def _living(service: Service, held: bytes) -> list[dict[str, Any]]:
     return owned
 
 
+@router.get("/queue/diff", responses=answers(DifferenceDocument) | refusals(401, 422))
+async def diff(
+    request: Request,
+    since: Annotated[str, Query(alias="from", max_length=64, description="A position, a time or how long ago.")],
+    until: Annotated[str, Query(alias="to", max_length=64, description="The same; left out: now.")] = "",
+    repo: str = "",
+    limit: Limit = 200,
+) -> Response:
+    """What became of the queue between two points: tasks opened, ended, moved or changed."""
+    may_read(request)
+    service = service_of(request)
+    one = await position_of(service, since, "from")
+    other = await position_of(service, until, "to") if until else await ask(service.reader, head())
+    found = await difference(service.reader, one, other, limit=limit, repo=repo)
+    changes = [asdict(change) for change in found.changes]
+    return json_response({"from": found.earlier, "to": found.later, "changes": changes, "left_out": found.left_out})
+
+
 async def _earlier(service: Service, at: str, repo: str, limit: int, cursor: int) -> Response:
-    position = await _position(service, at)
+    position = await position_of(service, at, "at")
     page = await queue_at(service.reader, position, limit=limit, cursor=cursor, repo=repo)
     return json_response(
         {
@@ -75,26 +93,24 @@ async def _earlier(service: Service, at: str, repo: str, limit: int, cursor: int
     )
 
 
-async def _position(service: Service, at: str) -> int:
-    last = await ask(service.reader, head())
-    if at.isascii() and at.isdigit():
-        if len(at) > 19 or int(at) > last:
-            raise Problem(422, "invalid-input", f"at: the log ends at position {last}", {"position": last})
-        return int(at)
-    return await ask(service.reader, position_at(when(at)))
-
-
-def when(text: str) -> int:
+async def position_of(service: Service, text: str, name: str, *, zone: bool = True) -> int:
     """
-    A time as microseconds since 1970.
+    The position that a point means: of a time, the last one that is not later.
+
+    Args:
+        service: Whose log.
+        text: A position, a time, or how long ago.
+        name: Of the parameter, for the refusal.
+        zone: A time must name its zone; else one that names none is UTC.
 
     Raises:
-        InvalidInputError: It is none, or names no zone.
+        InvalidInputError: It is no point.
+        Problem: 422, the log does not reach so far.
     """
-    try:
-        moment = datetime.fromisoformat(text.replace(" ", "+"))  # a '+' in a query arrives as a blank
-        micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    except (ValueError, TypeError, OverflowError) as error:
-        why = "a position such as 1234, or a time with its zone such as 2026-11-29T12:00:00Z"
-        raise InvalidInputError(what=f"at '{shown(text)}'", why=why) from error
-    return max(0, min(micros, MAX_INTEGER))
+    position, at_us = read_point(text, service.clock.now_us(), name, zone=zone)
+    if position is None:
+        return await ask(service.reader, position_at(at_us))
+    last = await ask(service.reader, head())
+    if position > last:
+        raise Problem(422, "invalid-input", f"{name}: the log ends at position {last}", {"position": last})
+    return position

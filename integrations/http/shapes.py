@@ -137,6 +137,26 @@ class QueueDocument(Shape):
     transition_ownership: OwnershipShape | None = None
 
 
+class ChangeShape(Shape):
+    """A task that was not the same at both points; `before` and `after`: stage and status, empty = not open."""
+
+    task: str
+    change: Literal["opened", "ended", "moved", "changed"]
+    before: str
+    after: str
+
+
+class DifferenceDocument(Shape):
+    """What differs between two positions; `left_out`: tasks not looked at, since there were more than `limit`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, populate_by_name=True)
+
+    since: int = Field(alias="from")
+    to: int
+    changes: list[ChangeShape]
+    left_out: int
+
+
 class EventShape(Shape):
     """An event as the log holds it; `at` in microseconds since 1970, UTC."""
 

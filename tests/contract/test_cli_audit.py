@@ -253,6 +253,8 @@ def test_queue_tells_an_earlier_point_and_what_changed_since(cli: Cli) -> None:
     assert (changes["T-1"], changes["T-3"], changes["T-5"]) == ("ended", "moved", "moved")
     assert "tasks differ" in cli("queue", "--diff", "9", "2999-01-01")
     assert "as of position 9" in cli("queue", "--at", "9")
+    assert "nothing had happened yet" in cli("queue", "--at", "2000-01-01")
+    assert cli.json("queue", "--limit", "1", "--diff", "9", str(now["position"]))["left_out"] == len(changes) - 1
     cli("queue", "--at", "999999", code=2)
     cli("queue", "--diff", "9", "999999", code=2)
     cli("queue", "--at", "soon", code=2)

@@ -13,6 +13,7 @@ import pytest
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.http.shapes import (
+    DifferenceDocument,
     EventsDocument,
     ExplainDocument,
     ProblemDocument,
@@ -177,6 +178,28 @@ async def test_the_queue_as_of_a_position_equals_what_it_said_then(client: httpx
     is_problem(await client.get("/queue?at=999999"), 422)
     is_problem(await client.get("/queue?at=yesterday"), 422)
     is_problem(await client.get("/queue?at=2026-11-29T12:00:00"), 422)
+
+
+@pytest.mark.proves("O6")
+async def test_the_difference_of_two_points_names_each_task_that_is_not_the_same(client: httpx.AsyncClient) -> None:
+    await opened(client, "T-1", "T-2", "T-3")
+    then = (await client.get("/queue")).json()["position"]
+    await opened(client, "T-4")
+    await client.post("/tasks/T-1/advance?wait=10", headers=AUTH)
+    await client.post("/tasks/T-2/cancel", json={"reason": "superseded"}, headers=AUTH)
+    found = (await client.get("/queue/diff", params={"from": str(then)})).json()
+    DifferenceDocument.model_validate(found)
+    assert [(c["task"], c["change"], c["before"], c["after"]) for c in found["changes"]] == [
+        ("T-1", "moved", "review free", "deploy free"),
+        ("T-2", "ended", "review free", ""),
+        ("T-4", "opened", "", "review free"),
+    ]
+    turned = (await client.get("/queue/diff", params={"from": str(found["to"]), "to": str(then)})).json()
+    assert turned == found  # which of the two is named first does not matter
+    since = (await client.get("/queue/diff", params={"from": "1h", "limit": "2"})).json()
+    assert (since["from"], len(since["changes"]), since["left_out"]) == (0, 2, 1)
+    for wrong in ({}, {"from": "soon"}, {"from": "0", "to": "999999"}, {"from": "2026-11-29T12:00:00"}):
+        is_problem(await client.get("/queue/diff", params=wrong), 422)
 
 
 async def test_explain_says_where_a_task_stands_and_what_may_be_done(client: httpx.AsyncClient) -> None:

@@ -18,6 +18,7 @@ from journal.stream import Stream, fold_stream
 from journal.words import Hold
 from projections.as_of import position_at, queue_at_offline
 from projections.base import answer
+from projections.differences import difference_offline
 from projections.events import events_of
 from projections.ownership import held_tasks, parked_tasks, reclaims
 from projections.queue import all_tasks, due_tasks, ended_count, next_look, one_task, open_tasks, snapshot, stage_counts
@@ -204,6 +205,27 @@ def test_the_queue_as_of_any_position_is_the_queue_of_that_prefix(history: Histo
         then = answer(growing, open_tasks(10))
         assert [json.loads(t) for t in page.tasks] == json.loads(then.tasks)
         assert page.counts == answer(growing, stage_counts())
+
+
+@given(histories(40), st.integers(0, 40), st.integers(0, 40))
+def test_what_differs_between_two_points_is_what_their_queues_say(history: History, one: int, other: int) -> None:
+    db, (earlier, later) = with_events(history.events), sorted((one, other))
+    found = difference_offline(db, one, other, limit=100)
+
+    def standing(position: int) -> dict[str, tuple[str, str]]:
+        page = [json.loads(task) for task in queue_at_offline(db, position, limit=100).tasks]
+        return {task["task"]: (task["stage"], task["status"]) for task in page}
+
+    was, now = standing(earlier), standing(later)
+    expected = {
+        task: "opened" if task not in was else "ended" if task not in now
+        else "moved" if was[task][0] != now[task][0] else "changed"
+        for task in was.keys() | now.keys() if was.get(task) != now.get(task)
+    }  # fmt: skip
+    assert {c.task: c.change for c in found.changes} == expected
+    for change in found.changes:
+        assert (change.before, change.after) == (" ".join(was.get(change.task, ())), " ".join(now.get(change.task, ())))
+    assert (found.earlier, found.later, found.left_out) == (earlier, later, 0)
 
 
 @given(histories(40), st.integers(-1, 5_000_000))

@@ -16,10 +16,10 @@ from integrations.http.auth import FAILURES, Failures, Tokens
 from integrations.http.bodies import strict_json
 from integrations.http.idempotency import REMEMBERED, Answers
 from integrations.http.problems import RESULTS, Problem, from_error, from_result
-from integrations.http.queue import when
 from journal import errors
 from journal.errors import InvalidInputError, JournalError
 from journal.results import Freed, Result
+from projections.points import read_point, time_us
 
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
@@ -179,10 +179,32 @@ async def test_a_failure_is_not_remembered_so_that_the_sender_may_try_again(faul
     ],
 )
 def test_a_time_with_its_zone_is_microseconds(text: str, micros: int) -> None:
-    assert when(text) == micros
+    assert time_us(text, "at") == micros
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_time_or_refused(text: str) -> None:
     with suppress(InvalidInputError):
-        assert 0 <= when(text) < 2**63
+        assert 0 <= time_us(text, "at") < 2**63
+
+
+@given(st.text(max_size=40) | st.from_regex(r"[0-9]{1,25}(s|m|min|h|d)?", fullmatch=True))
+def test_any_text_is_a_point_or_refused(text: str) -> None:
+    with suppress(InvalidInputError):
+        position, at_us = read_point(text, 1_700_000_000_000_000, "at")
+        assert 0 <= (at_us if position is None else position) < 2**63
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        ("12", (12, 0)),
+        ("0", (0, 0)),
+        ("9" * 25, (2**63 - 1, 0)),
+        ("90s", (None, 10_000_000)),
+        ("2h", (None, 0)),  # before 1970: nothing had happened
+        ("1970-01-01T00:01", (None, 60_000_000)),  # no zone: UTC
+    ],
+)
+def test_a_point_is_a_position_a_time_or_how_long_ago(text: str, point: tuple[int | None, int]) -> None:
+    assert read_point(text, 100_000_000, "--at") == point
