@@ -14,7 +14,7 @@ from integrations.http.headers import SafeHeaders
 from integrations.http.idempotency import Answers
 from integrations.http.metrics import Decisions
 from integrations.http.ports import Service
-from integrations.http.webhooks import Receiver
+from integrations.http.webhooks import Notices, Receiver
 
 
 class Through:
@@ -40,7 +40,7 @@ def create_app(service: Service, tokens: Tokens, receiver: Receiver | None = Non
     app = FastAPI(title="transition-journal", version="1", docs_url=None, redoc_url=None)
     app.state.service, app.state.tokens, app.state.receiver = service, tokens, receiver
     app.state.feed, app.state.answers = Feed(Through(service), service.clock), Answers()
-    app.state.readers, app.state.decisions = Readers(), Decisions()
+    app.state.readers, app.state.decisions, app.state.notices = Readers(), Decisions(), Notices()
     app.add_middleware(SafeHeaders)
     problems.install(app)
     for part in (queue, tasks, verbs, operations, webhooks, page):

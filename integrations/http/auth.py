@@ -52,10 +52,13 @@ class Failures:
     Wrong tokens of the last minute. Beyond `FAILURES` each further one is told to wait, and the log names it once.
 
     A right token is never kept waiting: else a stranger's guesses would lock the operator out.
+
+    Args:
+        what: How the log names them.
     """
 
-    def __init__(self) -> None:
-        self._since_s, self._count = 0.0, 0
+    def __init__(self, what: str = "wrong_tokens") -> None:
+        self._what, self._since_s, self._count = what, 0.0, 0
 
     def wait_s(self, now_s: float) -> int:
         """Count one more; the seconds its sender is to wait, 0 = none."""
@@ -63,7 +66,7 @@ class Failures:
             self._since_s, self._count = now_s, 0
         self._count += 1
         if self._count == FAILURES + 1:
-            logger.warning("wrong_tokens", count=self._count, within_s=int(now_s - self._since_s))
+            logger.warning(self._what, count=self._count, within_s=int(now_s - self._since_s))
         return math.ceil(self._since_s + WINDOW_S - now_s) if self._count > FAILURES else 0
 
 

@@ -41,6 +41,14 @@ class _Reading(Collector):
         for labels, count in f.decisions.items():
             decisions.add_metric(labels, count)
         yield decisions
+        webhooks = CounterMetricFamily(
+            "journal_webhooks",
+            "Requests to the webhooks since the process began: recorded, repeated, or why not.",
+            labels=["source", "outcome"],
+        )
+        for sent, count in f.webhooks.items():
+            webhooks.add_metric(sent, count)
+        yield webhooks
         yield SummaryMetricFamily(
             "journal_commit_seconds", "Time of the writer's transactions.", count_value=f.batches, sum_value=f.commit_s
         )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import orjson
 
@@ -45,11 +46,12 @@ class Figures:
     written: int = 0  # events in them
     commit_s: float = 0.0  # seconds they took
     wal_bytes: int = 0
+    webhooks: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by sender and outcome
 
 
 SAMPLE = Figures(
     0, {"review": 0}, 0, 0, 0, 0, 0, 0, 0, {"worker": 0}, {"gone": 0}, {"tasks": 0}, {"running": 0}, 1, 0, 0, "",
-    {("open", "ours", "converge"): 0},
+    {("open", "ours", "converge"): 0}, webhooks={("gitea", "recorded"): 0},
 )  # fmt: skip
 """One of everything, for the reference."""
 
@@ -80,8 +82,10 @@ def _wal_bytes(path: Path) -> int:
         return 0
 
 
-async def read_figures(service: Service, decisions: Decisions) -> Figures:
-    """Ask the views, the writer and the file system."""
+async def read_figures(
+    service: Service, decisions: Decisions, webhooks: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> Figures:
+    """Ask the views, the writer and the file system; `webhooks` are counted by those who take them in."""
     seen = await ask(service.reader, snapshot(service.clock.now_us(), 1))
     held = orjson.loads(seen.held)
     lags = await ask(service.reader, checkpoints())
@@ -109,6 +113,7 @@ async def read_figures(service: Service, decisions: Decisions) -> Figures:
         written=writer.events if writer else 0,
         commit_s=writer.commit_s if writer else 0.0,
         wal_bytes=_wal_bytes(service.journal.log.path) if service.journal else 0,
+        webhooks=dict(webhooks),
     )
 
 
@@ -118,9 +123,11 @@ def as_json(figures: Figures) -> bytes:
         {"row": row, "fact": fact, "verdict": verdict, "count": count}
         for (row, fact, verdict), count in figures.decisions.items()
     ]
-    return orjson.dumps(
-        {"schema_version": SCHEMA_VERSION} | asdict(replace(figures, decisions={})) | {"decisions": decisions}
-    )
+    webhooks = [
+        {"source": source, "outcome": outcome, "count": count} for (source, outcome), count in figures.webhooks.items()
+    ]
+    plain = asdict(replace(figures, decisions={}, webhooks={}))
+    return orjson.dumps({"schema_version": SCHEMA_VERSION} | plain | {"decisions": decisions, "webhooks": webhooks})
 
 
 def as_text(figures: Figures) -> bytes:

@@ -59,7 +59,8 @@ async def version(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus; as JSON with a `schema_version` if that is what `Accept` asks for."""
     may_read(request)
-    figures = await read_figures(service_of(request), request.app.state.decisions)
+    state = request.app.state
+    figures = await read_figures(service_of(request), state.decisions, state.notices.counts)
     if "application/json" in request.headers.get("accept", ""):
         return Response(as_json(figures), media_type="application/json")
     from prometheus_client import CONTENT_TYPE_LATEST  # loaded with the text itself, not before the service is ready

@@ -119,9 +119,9 @@ def unauthorized() -> Problem:
     return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="journal"'})
 
 
-def too_many(wait_s: int) -> Problem:
-    """Wrong tokens without end."""
-    detail = f"too many wrong tokens; wait {wait_s} s before the next one"
+def too_many(wait_s: int, what: str = "wrong tokens") -> Problem:
+    """Wrong tokens or signatures without end."""
+    detail = f"too many {what}; wait {wait_s} s before the next one"
     return Problem(429, "too-many-failures", detail, headers={"Retry-After": str(wait_s)})
 
 

@@ -1,7 +1,8 @@
 """
 Webhooks: checked over the bytes as they came, recorded, answered; what follows is the inbox's business (R69 to R72).
 
-Nobody is told more than "no": an unsigned or wrongly signed request leaves nothing behind but a count in memory.
+Nobody is told more than "no": an unsigned or wrongly signed request leaves nothing behind but a count in memory, and
+after many of them in a minute each further one is told to wait. A rightly signed one never is.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import structlog
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from integrations.http.auth import Failures
 from integrations.http.bodies import read_bytes
-from integrations.http.context import json_response
-from integrations.http.problems import Problem
+from integrations.http.context import json_response, service_of
+from integrations.http.problems import Problem, too_many
 from integrations.http.shapes import ProblemDocument
+from journal.errors import InvalidInputError
 from recovery.inbox import Inbox, InboxFullError
 from recovery.outside import Hooks
 
@@ -28,7 +31,7 @@ router = APIRouter(tags=["webhooks"])
 WEBHOOK_LIMIT = 1 << 20
 """Bytes of a notice; a push of many commits is long."""
 
-REFUSED: dict[int | str, dict[str, Any]] = {code: {"model": ProblemDocument} for code in (401, 413, 422, 503)}
+REFUSED: dict[int | str, dict[str, Any]] = {code: {"model": ProblemDocument} for code in (401, 413, 422, 429, 503)}
 
 
 class Receiver(Protocol):
@@ -45,8 +48,12 @@ class Receiver(Protocol):
         ...
 
 
-refused: Counter[str] = Counter()
-"""Requests that were not authentic, by sender."""
+class Notices:
+    """What became of the requests to the webhooks since the process began, and the unsigned ones of the last minute."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()  # (sender, outcome): recorded, repeated, or why not
+        self.unsigned = Failures("unsigned_webhooks")
 
 
 @router.post("/webhooks/gitea", responses=REFUSED)
@@ -62,6 +69,23 @@ async def plane(request: Request) -> Response:
 
 
 async def _take(request: Request, source: str) -> Response:
+    notices: Notices = request.app.state.notices
+    try:
+        recorded = await _record(request, source)
+    except Problem as problem:
+        notices.counts[source, problem.slug] += 1
+        if problem.slug == "unsigned" and (wait_s := notices.unsigned.wait_s(service_of(request).clock.monotonic_s())):
+            raise too_many(wait_s, "unsigned notices") from problem
+        raise
+    except InvalidInputError:
+        notices.counts[source, "invalid-input"] += 1
+        raise
+    notices.counts[source, "recorded" if recorded else "repeated"] += 1
+    return json_response({"recorded": recorded})
+
+
+async def _record(request: Request, source: str) -> bool:
+    """Check and record a notice; False = it was recorded before."""
     receiver = cast("Receiver | None", request.app.state.receiver)
     hooks = receiver.hooks.get(source) if receiver else None
     if receiver is None or hooks is None:
@@ -69,8 +93,6 @@ async def _take(request: Request, source: str) -> Response:
     raw = await read_bytes(request, WEBHOOK_LIMIT)
     hint = hooks.verify(raw, {name.lower(): value for name, value in request.headers.items()})
     if hint is None:
-        refused[source] += 1
-        logger.warning("webhook_refused", source=source, refused=refused[source], size=len(raw))
         raise Problem(401, "unsigned", "the signature is missing or does not fit the body")
     if receiver.inbox is None:
         raise Problem(503, "standby", "this process does not drive the journal; come again")
@@ -79,4 +101,4 @@ async def _take(request: Request, source: str) -> Response:
     except InboxFullError as error:
         raise Problem(503, "inbox-full", "too many notices wait; come again") from error
     logger.info("webhook_recorded", source=source, delivery=hint.delivery, what=hint.what, new=recorded)
-    return json_response({"recorded": recorded})
+    return recorded

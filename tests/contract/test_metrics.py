@@ -46,4 +46,4 @@ def test_promtool_finds_nothing_wrong_with_the_alerts() -> None:
         [promtool, "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 rules found" in done.stdout
+    assert "6 rules found" in done.stdout

@@ -18,7 +18,7 @@ import pytest
 
 from integrations.hooks import GiteaHooks
 from integrations.http.app import create_app
-from integrations.http.auth import Tokens
+from integrations.http.auth import FAILURES, Tokens
 from integrations.http.webhooks import WEBHOOK_LIMIT
 from recovery.inbox import BACKLOG, Inbox
 from recovery.outside import Hooks
@@ -158,3 +158,29 @@ async def test_a_full_inbox_tells_the_sender_to_come_again(tmp_path: Path) -> No
         answer = await s.signed(json.dumps(PUSH).encode())
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert len(s.letters()) == BACKLOG
+
+
+@pytest.mark.proves("FR-6", "R71")
+async def test_what_became_of_each_request_is_counted_and_guesses_without_end_are_told_to_wait(tmp_path: Path) -> None:
+    async with site(tmp_path) as s:
+        body = json.dumps(PUSH).encode()
+        await s.signed(body)
+        await s.signed(body)
+        await s.signed(b"[1]", "d-2")
+        await s.signed(b" " * (WEBHOOK_LIMIT + 1), "d-3")
+        await s.client.post("/webhooks/plane", content=b"{}")
+        guesses = [await s.post(body, f"g-{n}", X_Gitea_Signature=f"{n:064x}") for n in range(FAILURES + 2)]
+        assert [g.status_code for g in guesses] == [401] * FAILURES + [429] * 2
+        assert 0 < int(guesses[-1].headers["Retry-After"]) <= 60
+        assert (await s.signed(body, "d-4")).json() == {"recorded": True}, "a right signature is never kept waiting"
+        told = (await s.client.get("/metrics", headers={"Accept": "application/json"})).json()["webhooks"]
+        assert {(each["source"], each["outcome"]): each["count"] for each in told} == {
+            ("gitea", "recorded"): 2,
+            ("gitea", "repeated"): 1,
+            ("gitea", "invalid-input"): 1,
+            ("gitea", "too-large"): 1,
+            ("gitea", "unsigned"): FAILURES + 2,
+            ("plane", "unconfigured"): 1,
+        }
+        text = (await s.client.get("/metrics")).text
+        assert f'journal_webhooks_total{{outcome="unsigned",source="gitea"}} {FAILURES + 2}.0' in text
