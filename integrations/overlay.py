@@ -11,7 +11,6 @@ from pathlib import Path
 from integrations.host.bridge import HostBridge
 from integrations.host.earlier import AsBefore, Earlier
 from integrations.settings import Environment, load
-from integrations.telemetry.logs import configure_bare
 from integrations.wiring import build, open_journal, running_version
 from journal.errors import InvalidInputError
 
@@ -38,5 +37,5 @@ def host_bridge(
         what = f"{settings.file or 'built-in defaults'}: host"
         raise InvalidInputError(what=what, why='a [host] section with at least `db = "orchestrator.db"` is needed')
     parts = build(settings, running=running_version(settings))
-    configure_bare()
+
     return HostBridge(settings.overlay, settings.scope, earlier, lambda: open_journal(settings, parts))

@@ -30,6 +30,7 @@ from journal.log.companion import Companion
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Astray, Unit, Written
+from journal.logs import leave_values_out
 from journal.ownership import LockFile, Locks, read_holder
 from journal.pipeline import Pipeline
 from journal.ports import Clock, Gate, Ids, StepAdapter
@@ -176,6 +177,7 @@ class Journal:
         companion: Companion | None,
         takes: Callable[[str], bool],
     ) -> Self:
+        leave_values_out()
         _check_adapters(pipeline, steps, gates)
         locks = Locks(path, this_process(ids.instance()))
         write = address is not None

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from journal.logs import console
+
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -45,7 +47,7 @@ def configure_logs(level: str = "warning", form: str = "console", secrets: Seque
                 event[key] = value
         return event
 
-    renderer = structlog.processors.JSONRenderer() if form == "json" else _console()
+    renderer = structlog.processors.JSONRenderer() if form == "json" else console()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -59,25 +61,3 @@ def configure_logs(level: str = "warning", form: str = "console", secrets: Seque
         logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )
-
-
-def configure_bare() -> None:
-    """
-    Set structlog up where nobody did: as it is by itself, but a traceback shows no values.
-
-    By itself it prints the locals of every frame: secrets among them, and for minutes where one of them is large.
-    """
-    if not structlog.is_configured():
-        structlog.configure(
-            processors=[
-                structlog.contextvars.merge_contextvars,
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.format_exc_info,
-                _console(),
-            ]
-        )
-
-
-def _console() -> structlog.dev.ConsoleRenderer:
-    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
