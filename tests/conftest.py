@@ -27,7 +27,7 @@ LONG = os.environ.get("LONG", "")
 
 
 def pytest_configure() -> None:
-    """Refuse a LONG nobody defined, tell Hypothesis how much to try, and keep values out of tracebacks."""
+    """Refuse a LONG nobody defined, then tell Hypothesis how much to try."""
     if LONG not in MULTIPLIERS:
         raise pytest.UsageError(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset")
     settings.register_profile(
