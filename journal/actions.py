@@ -12,7 +12,7 @@ from journal.events import Draft
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Finding, Reply
 from journal.state import TaskState
-from journal.words import Ending
+from journal.words import Ending, Standing
 
 # Actions and results are dataclasses and no NamedTuples: there Locked() == Unlocked(), and a cache would mix them up.
 
@@ -114,9 +114,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The task as the log has it."""
+    """The task as the log has it, and how sure it is that the owner it names, if any, is no more."""
 
     state: TaskState
+    owner: Standing = Standing.GONE  # who holds a lock that nobody can share knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,9 @@ class Occupied:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Absence is stable from here on."""
+    """Absence is stable from here on, as far as whoever began the last attempt is gone."""
+
+    carrier: Standing = Standing.GONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,9 @@ def _answer(tools: Tools, run: Run, before: Stream, ports: TaskPorts) -> Answer:
             return Advanced(task, before.state.stage, stage, epoch)
         case Ending.DEFERRED:
             tools.log.count("deferred", run.actor, task)
-            holder = read_holder(tools.locks.task_path(task))
-            return Deferred(task, str(holder), before.state.epoch)
+            owner = after.owner  # read only by who had the lock: then it lives on another host
+            holder = f"{owner.run}@{owner.host}:{owner.pid}" if owner else str(read_holder(tools.locks.task_path(task)))
+            return Deferred(task, holder, before.state.epoch)
         case Ending.LOST:
             return LostRace(task, stage, epoch, ports.astray or run.reason)
         case Ending.PARKED:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from journal.plan import StepPlan
 from journal.state import TaskState
-from journal.words import Fact, Guard, Outcome
+from journal.words import Fact, Guard, Outcome, Standing
 
 
 class Row(StrEnum):
@@ -75,6 +75,9 @@ TABLE: Table = parse(_TEXT)
 NEEDS_QUIET = frozenset({Guard.FENCED, Guard.PROBED})
 """Before any attempt but the first, nothing sent earlier may land after the probe."""
 
+NOT_PROVEN = "absent, but nothing proves that whoever began the attempt is dead: it may still land"
+"""Said of a probed step that a silent host left in doubt; only that host, or a person, can end the waiting."""
+
 
 class Decision(NamedTuple):
     """The verdict, the cell it comes from, and why it differs from the cell where it does."""
@@ -96,6 +99,7 @@ def decide(
     *,
     claim: Outcome | None = None,
     superseded: bool = False,
+    carrier: Standing = Standing.GONE,
     table: Table = TABLE,
 ) -> Decision:
     """
@@ -107,6 +111,8 @@ def decide(
         fact: The probe's answer, asked in this epoch after absence was made stable.
         claim: What this run's own attempt claimed, if it ran one; a claim without proof never converges (E6).
         superseded: The fact is another's because a later version was deployed: taken even if others' are not.
+        carrier: How sure it is that nothing is left of who began the open attempt. A key or a fence outlives every
+            doubt about that; a step that can only be probed is not driven again before it is certain (M1).
         table: The cells; only mutants pass another.
     """
     row = row_of(state)
@@ -121,6 +127,8 @@ def decide(
             return Decision(Verdict.WAIT, cell, "claimed applied, and the probe does not show it yet")
         if claim is Outcome.REJECTED:
             return Decision(Verdict.REJECT, cell, "refused, and the probe confirms that nothing happened")
+        if step.guard is Guard.PROBED and carrier is not Standing.GONE:
+            return Decision(Verdict.WAIT, cell, NOT_PROVEN)
     if verdict is Verdict.DRIVE and state.cancel:
         return Decision(Verdict.PARK, cell, "cancel was requested while an attempt may still land")
     if verdict is Verdict.DRIVE and state.tries >= step.attempts:

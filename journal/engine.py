@@ -57,7 +57,7 @@ from journal.events import (
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Finding, Reply
 from journal.state import TaskState, evolve, fold
-from journal.words import Cause, Ending, Evidence, Fact, Guard, Hold, Kind, Opening, Outcome
+from journal.words import Cause, Ending, Evidence, Fact, Guard, Hold, Kind, Opening, Outcome, Standing
 
 MAX_FRUITLESS = 3
 """Terms in a row without a closed step; the next one parks (O2, R55)."""
@@ -93,6 +93,7 @@ class Run(NamedTuple):
     # What is known about the cursor's step in this term; all of it is forgotten when the step or attempt changes.
     armed: bool = False  # our intent is durable and nothing was sent for it yet
     quiet: bool = False
+    carrier: Standing = Standing.GONE  # of who began the last attempt, once it is quiet
     probed: Probed | None = None
     waits: int = 0
     claim: Outcome | None = None  # what our own attempt claimed
@@ -205,9 +206,12 @@ def _decision(run: Run, view: TaskState, step: StepPlan, table: Table) -> Decisi
     assert run.probed is not None
     finding = run.probed.finding
     superseded = ("superseded", True) in finding.seen
-    decision = decide(view, step, finding.fact, claim=run.claim, superseded=superseded, table=table)
+    decision = decide(
+        view, step, finding.fact, claim=run.claim, superseded=superseded, carrier=run.carrier, table=table
+    )
     if decision.verdict is Verdict.WAIT and (run.probed.late or view.looks >= step.looks):
-        return decision._replace(verdict=Verdict.PARK, why=f"{finding.fact} past the deadline")
+        why = f"{finding.fact} past the deadline" if run.carrier is Standing.GONE else decision.why
+        return decision._replace(verdict=Verdict.PARK, why=why or f"{finding.fact} past the deadline")
     return decision
 
 
@@ -274,7 +278,8 @@ def _wait(run: Run, s: TaskState, view: TaskState, step: StepPlan, decision: Dec
         return Append(s, run.pending) if run.pending else Wait(run.waits + 1, step)  # never sleep on unwritten news
     look_ms = min(step.retry_ms * 2 ** min(view.looks + step.waits, 16), 300_000)
     assert run.probed is not None
-    reason = f"{step.name}: {run.probed.finding.fact}"
+    unproven = decision.why if run.carrier is not Standing.GONE else ""
+    reason = f"{step.name}: {unproven or run.probed.finding.fact}"
     released = run.draft(Released(Ending.WAITING, reason, look_ms))
     return Append(s, (*run.pending, _observed(run, view, step, decision), released))
 
@@ -302,7 +307,10 @@ def _park(run: Run, s: TaskState, view: TaskState, step: StepPlan, decision: Dec
 def _observed(run: Run, view: TaskState, step: StepPlan, decision: Decision) -> Draft:
     assert run.probed is not None
     row, fact, guard = decision.cell
-    body = Observed(row, fact, guard, decision.verdict, run.probed.finding.seen, run.reply)
+    seen = run.probed.finding.seen
+    if run.carrier is not Standing.GONE:
+        seen = tuple(sorted({**dict(seen), "carrier": str(run.carrier)}.items()))
+    body = Observed(row, fact, guard, decision.verdict, seen, run.reply)
     return run.draft(body, step.name, view.attempts)
 
 
@@ -318,8 +326,8 @@ def learn(run: Run, did: Action, got: Result) -> Run:
             return run._replace(busy=overdue)
         case Ended():
             return run._replace(ended=True, busy=None, cause=Cause.BUDGET)
-        case Seen(state=state):
-            return _seen(run, state)
+        case Seen(state=state, owner=owner):
+            return _seen(run, state, owner)
         case Asked(answer=answer):
             return _asked(run, answer)
         case Appended(state=state):
@@ -328,20 +336,23 @@ def learn(run: Run, did: Action, got: Result) -> Run:
             return _leave(run, state, Ending.LOST, "the task moved on meanwhile")
         case Occupied(holder=holder):
             return run._replace(occupied=holder)
-        case Quiet():
-            return run._replace(quiet=True)
+        case Quiet(carrier=carrier):
+            return run._replace(quiet=True, carrier=carrier)
         case Probed(finding=finding):
             return _confirmed(run, finding) or run._replace(probed=got)
         case Waited():
-            return run._replace(probed=None, gates=None, waits=run.waits + 1)
+            proven = run.carrier is Standing.GONE  # else it is asked about again: it may have come to its end meanwhile
+            return run._replace(probed=None, gates=None, quiet=run.quiet and proven, waits=run.waits + 1)
         case Unlocked():
             return run._replace(locked=False)
         case Replied(reply=reply):
             return _replied(run, reply)
 
 
-def _seen(run: Run, s: TaskState) -> Run:
+def _seen(run: Run, s: TaskState, owner: Standing) -> Run:
     """Turn away at the door whoever has nothing to do here; writes nothing."""
+    if s.owner and owner is Standing.ALIVE:
+        return _leave(run, s, Ending.DEFERRED, "its owner lives on another host")
     if run.expect and s.stage != run.expect:
         return _leave(run, s, Ending.LOST, f"the stage is {s.stage}, not {run.expect}")
     if s.hold is not Hold.NONE:
@@ -360,7 +371,9 @@ def _confirmed(run: Run, finding: Finding) -> Run | None:
     assert step is not None
     applied = run.draft(Applied("apply", finding.seen), step.name, view.attempts)
     pending = (*run.pending, applied)
-    return run._replace(pending=pending, claim=None, reply=(), quiet=False, probed=None, waits=0, gates=None)
+    return run._replace(
+        pending=pending, claim=None, reply=(), quiet=False, carrier=Standing.GONE, probed=None, waits=0, gates=None
+    )
 
 
 def _asked(run: Run, answer: Answer) -> Run:
@@ -408,7 +421,9 @@ def _replied(run: Run, reply: Reply) -> Run:
     view = run.view
     step = view.current
     assert step is not None
-    fresh = run._replace(armed=False, quiet=False, probed=None, waits=0, claim=reply.outcome, reply=reply.seen)
+    fresh = run._replace(
+        armed=False, quiet=False, carrier=Standing.GONE, probed=None, waits=0, claim=reply.outcome, reply=reply.seen
+    )
     if step.guard is not Guard.BLIND or reply.outcome is Outcome.UNKNOWN:
         return fresh
     body = Applied("apply", reply.seen) if reply.outcome is Outcome.APPLIED else Rejected(reply.seen)

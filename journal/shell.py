@@ -34,7 +34,8 @@ from journal.actions import (
 )
 from journal.children import kill_group
 from journal.errors import StoreUnavailableError
-from journal.events import Applied, Draft
+from journal.events import Applied, Draft, Owner
+from journal.hosts.port import Alone, Hosts
 from journal.log.port import EventLog
 from journal.log.unit import Astray, Moved, Taken, Unit, Written
 from journal.names import MAX_INTEGER, shown
@@ -42,7 +43,7 @@ from journal.ownership import LockFile, Locks, held_for_s, is_held, read_holder,
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
 from journal.stream import Stream
-from journal.words import Evidence, Fact, Guard, Opening, Outcome, Scalar, evidence
+from journal.words import Evidence, Fact, Guard, Kind, Opening, Outcome, Scalar, Standing, evidence
 
 logger = structlog.get_logger(__name__)
 
@@ -103,6 +104,7 @@ class Tools:
     clock: Clock
     running: dict[str, Running]  # by task
     max_running_s: int
+    hosts: Hosts = field(default_factory=Alone)
 
 
 class TaskPorts:
@@ -161,9 +163,25 @@ class TaskPorts:
 
     async def read(self) -> Seen:
         self.stream = await self._tools.log.read(self._task)
-        return Seen(self.stream.state)
+        return Seen(self.stream.state, await self._standing(self.stream.owner))
+
+    async def _standing(self, owner: Owner | None) -> Standing:
+        """Asked with the task's lock in hand; who is not named has nothing left."""
+        return Standing.GONE if owner is None else await self._tools.hosts.standing(owner)
+
+    def _must_act(self) -> None:
+        """
+        Stop right before an effect, or before promising one, if others may take us for dead by now (M2).
+
+        Raises:
+            StoreUnavailableError: The run is dropped as a crash would drop it: what is in doubt stays so.
+        """
+        if why := self._tools.hosts.refusal():
+            raise StoreUnavailableError(path=f"task {self._task}", why=why, remedy="it goes on by itself")
 
     async def append(self, drafts: tuple[Draft, ...]) -> Appended | Lost | Occupied:
+        if drafts[-1].kind is Kind.INTENDED:
+            self._must_act()
         match await self._tools.log.append(Unit(self.stream, drafts)):
             case Written(stream=stream):
                 self.stream = stream
@@ -204,9 +222,10 @@ class TaskPorts:
     async def quiesce(self, step: StepPlan, fence: tuple[int, int], pending: tuple[Draft, ...]) -> Quiet:
         """Not bounded by the probe's budget: a drain bound may be long. A failure drops the run, as a crash would."""
         budget_s = max(PROBE_BUDGET_S, step.budget_ms / 1000)
+        carrier = await self._standing(self.stream.carrier)  # first: what the dead had sent is what then drains
         async with asyncio.timeout(budget_s):
             await self._adapter(step).quiesce(self._call(step.name, pending, fence[1], budget_s))
-        return Quiet()
+        return Quiet(carrier)
 
     async def probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Probed:
         asked_us = self._tools.clock.now_us()
@@ -258,6 +277,7 @@ class TaskPorts:
 
     async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied:
         budget_s = step.budget_ms / 1000
+        self._must_act()
         try:
             async with asyncio.timeout(budget_s):
                 call = self._call(step.name, (), fence[1], budget_s)

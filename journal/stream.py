@@ -49,6 +49,7 @@ class Stream(NamedTuple):
     since_us: int = 0  # when the present question was first asked: last intent, closed step or stage move
     look_us: int = 0  # when the next look is due; 0 = at once
     reason: str = ""  # of the last parking or waiting
+    carrier: Owner | None = None  # who began the last attempt; a later term does not change who may still land it
 
     def after(self, event: Event, state: TaskState | None = None) -> Stream:
         """Take in the next event; `state` is the fold with it, if the caller has it already."""
@@ -63,7 +64,7 @@ class Stream(NamedTuple):
                 cited = self.intents | {f"{anchor.position}:{anchor.hash}"}
                 return self._replace(
                     version=event.version, state=state, intent=anchor, intents=cited, expected=body.expected,
-                    since_us=event.at,
+                    since_us=event.at, carrier=self.owner,
                 )  # fmt: skip
             case Applied():
                 outcomes = MappingProxyType({**self.outcomes, draft.step: body.seen})

@@ -39,7 +39,7 @@ from journal.results import Deferred, Done, LostRace, Refused
 from journal.shell import TaskPorts, Tools
 from journal.state import TaskState
 from journal.stream import Stream
-from journal.words import Cause, Ending, Hold
+from journal.words import Cause, Ending, Hold, Standing
 
 TRIES = 20
 """How often a verb is decided anew because the task moved meanwhile."""
@@ -154,7 +154,11 @@ async def change_head(
         if not isinstance(await ports.take_lock(), Locked):
             tools.log.count("deferred", actor, task)
             return Deferred(task, str(read_holder(tools.locks.task_path(task))), 0)
-        state = (await ports.read()).state
+        seen = await ports.read()
+        if seen.state.owner and seen.owner is Standing.ALIVE:
+            tools.log.count("deferred", actor, task)
+            return Deferred(task, str(ports.stream.owner and ports.stream.owner.host), seen.state.epoch)
+        state = seen.state
         if refused := _no_new_head(ports.stream, head):
             return refused
         stage = pipeline.on_new_head or state.stage

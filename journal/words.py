@@ -47,6 +47,14 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"  # exception, timeout, signal, 5xx, still alive after a deploy
 
 
+class Standing(StrEnum):
+    """How sure we are that nothing of an owner is left. Across hosts liveness is a suspicion (PROTOCOL 9)."""
+
+    ALIVE = "alive"  # deferred to
+    SUSPECT = "suspect"  # silent; it may wake up, and what it had begun may still land (M1)
+    GONE = "gone"  # for certain: its kernel dropped its lock, or it said so itself when it ended
+
+
 class Opening(StrEnum):
     """The answer of a gate (E12). Unknown is never open."""
 

@@ -19,7 +19,7 @@ from journal.journal import Journal
 from journal.results import Deferred, LostRace, Refused
 from journal.results import Parked as ParkedResult
 from journal.shell import TaskPorts
-from journal.words import Cause, Ending, Hold
+from journal.words import Cause, Ending, Hold, Standing
 
 
 async def park(
@@ -44,7 +44,10 @@ async def park(
     try:
         if not isinstance(await ports.take_lock(), Locked):
             return Deferred(task, "", 0)
-        state = (await ports.read()).state
+        seen = await ports.read()
+        state = seen.state
+        if state.owner and seen.owner is Standing.ALIVE:
+            return Deferred(task, "", state.epoch)
         plan = plan_of(journal.pipeline.route(ports.stream.subject).edge, state)
         if state.hold is not Hold.NONE or plan is None:
             return Refused(task, f"the task is {state.hold or 'at the end'}", state.stage)

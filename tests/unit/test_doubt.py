@@ -10,7 +10,7 @@ from journal.doubt import NEEDS_QUIET, TABLE, Cell, Decision, Row, Table, Verdic
 from journal.events import Acquired, Draft, Intended, Owner, Rejected
 from journal.plan import EdgePlan, StepPlan, intern_plan
 from journal.state import TaskState, fold
-from journal.words import Fact, Guard, Outcome
+from journal.words import Fact, Guard, Outcome, Standing
 
 GUARDED = (Guard.REPEATABLE, Guard.EXCLUSIVE, Guard.FENCED, Guard.PROBED)
 EFFECTFUL = (*GUARDED, Guard.BLIND)
@@ -156,3 +156,20 @@ def test_a_deploy_that_was_overtaken_converges_though_it_is_anothers() -> None:
     for row in (Row.FRESH, Row.OPEN):
         assert decided(row, Fact.OTHERS).verdict is Verdict.PARK
         assert decided(row, Fact.OTHERS, superseded=True).verdict is Verdict.CONVERGE
+
+
+@pytest.mark.proves("M1")
+@pytest.mark.parametrize("row", [Row.FRESH, Row.OPEN, Row.RETRY])
+@pytest.mark.parametrize("guard", EFFECTFUL)
+def test_only_a_probed_attempt_in_doubt_waits_for_proof_that_a_silent_host_is_dead(row: Row, guard: Guard) -> None:
+    """A key, an old value and a fence refuse what lands late; a probe alone cannot. A blind one parks anyway."""
+    state = task(row, guard)
+    assert state.current is not None
+    for fact in Fact:
+        certain = decide(state, state.current, fact, carrier=Standing.GONE)
+        suspect = decide(state, state.current, fact, carrier=Standing.SUSPECT)
+        if (row, guard, fact) == (Row.OPEN, Guard.PROBED, Fact.ABSENT):
+            assert (certain.verdict, suspect.verdict) == (Verdict.DRIVE, Verdict.WAIT)
+            assert "nothing proves" in suspect.why
+        else:
+            assert suspect == certain

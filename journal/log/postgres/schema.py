@@ -144,6 +144,22 @@ REVOKE EXECUTE ON FUNCTION journal_append(
     text[], bytea[], bigint[], bytea[], bytea[]) FROM PUBLIC;
 """
 
+_INSTANCES = """
+CREATE TABLE journal_instances (
+    instance text COLLATE "C" PRIMARY KEY,
+    host text NOT NULL,
+    pid bigint NOT NULL,
+    ground text NOT NULL,
+    address text NOT NULL,
+    session bigint NOT NULL,
+    beat_at timestamptz NOT NULL,
+    ended text NOT NULL DEFAULT ''
+);
+CREATE INDEX journal_instances_by_beat ON journal_instances (beat_at);
+REVOKE ALL ON journal_instances FROM PUBLIC;
+"""
+"""Who shares the journal (`journal.hosts`): a late row costs a suspicion, never a verdict, so anybody may update it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -157,7 +173,7 @@ class Migration:
     ignorant of it (a rolling upgrade)."""
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "events", _EVENTS, 1),)
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, "events", _EVENTS, 1), Migration(2, "instances", _INSTANCES, 2))
 SCHEMA_NUMBER = MIGRATIONS[-1].number
 
 APPEND = f"SELECT journal_append($1, $2, {', '.join(f'${n}' for n in range(3, 19))})"
