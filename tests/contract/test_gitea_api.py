@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -24,9 +23,9 @@ from journal.ports import Answer, Call
 from journal.words import Fact, Guard, Opening, Outcome, evidence
 from tests.doubles.gitea import ACCOUNT, SECRET
 from tests.doubles.serving import hang_up, served
+from tests.doubles.shapes import faults_of
 from tests.forge import Forge, forge_with
 
-SHAPES: dict[str, dict[str, str]] = json.loads((Path(__file__).parent.parent / "doubles/gitea_shapes.json").read_text())
 REPO = "acme/widgets"
 
 
@@ -316,22 +315,6 @@ async def test_the_hooks_of_one_life_are_signed_and_hint_at_what_changed(forge: 
 
 
 # -- the double itself -------------------------------------------------------------------------------------------------
-
-
-def faults_of(value: Any, shape: str) -> list[str]:
-    """What is wrong about an answer, by the documented shape of that name."""
-    known = {"string": str, "integer": int, "boolean": bool, "array": list, "any": object}
-    wrong = [f"{shape}.{name} is not documented" for name in value if name not in SHAPES[shape]]
-    for name, kind in SHAPES[shape].items():
-        if name not in value:
-            continue
-        if kind in SHAPES:
-            wrong += [] if kind == "User" and set(value[name]) == {"login"} else faults_of(value[name], kind)
-        elif not (kind.endswith(" or null") and value[name] is None):
-            wrong += (
-                [] if isinstance(value[name], known[kind.removesuffix(" or null")]) else [f"{shape}.{name}: {kind}"]
-            )
-    return wrong
 
 
 async def test_the_double_answers_in_the_documented_shapes(forge: Forge) -> None:
