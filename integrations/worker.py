@@ -107,8 +107,9 @@ class Dispatcher:
             if stream.state.unread:
                 continue  # a newer version's business; it holds nobody up here
             lane = _lane(self._journal.pipeline, stream)
-            # The oldest in a lane goes first, also while it rests or runs: nobody overtakes it into the lane.
-            blocked = bool(lane) and (lane in lanes or held.get(lane, task) != task)
+            # Who holds a lane goes on, however old the others are: only it can give the lane back. Of a free lane the
+            # oldest goes first, also while it rests or runs: nobody overtakes it into the lane.
+            blocked = bool(lane) and (held[lane] != task if lane in held else lane in lanes)
             if lane:
                 lanes.add(lane)
             if blocked or task in self._runs or self._rests.get(task, (0, 0.0))[1] > now_s:

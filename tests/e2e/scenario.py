@@ -30,8 +30,8 @@ from tests.e2e.storm_stage import CHECK, SHOWN, STATES, WISHES, StormStage, buil
 from tests.e2e.weather import Storm, StormyGitea, StormyPlane, StormyTelegram
 
 LOOK_S = 0.1
-DEADLINE_S = 900.0
-"""For hangs; no test rests on it."""
+DEADLINE_S = (300.0, 120.0)
+"""For hangs, for the run and for each of its tasks; no test rests on it."""
 LIVES = ((1, 15), (10, 60), (40, 160))
 """Events that a service sees before it is killed: in the middle of its recovery, a little later, while it works."""
 
@@ -153,6 +153,10 @@ class Scenario:
     retries: Counter[str] = field(default_factory=Counter)  # parked tasks that the operator let go on
     _answered: set[tuple[int, int]] = field(default_factory=set)  # item and count of its moves, once per showing
 
+    @property
+    def deadline_s(self) -> float:
+        return DEADLINE_S[0] + DEADLINE_S[1] * self.tasks
+
     async def run(self) -> None:
         """Until every task is done and everything is shown, in good weather at the end."""
         await self.open_tasks(range(1, self.tasks + 1))
@@ -171,7 +175,7 @@ class Scenario:
 
     async def ownership(self, told: Callable[[Any], bool]) -> Any:
         """The queue's block about owners, once it has told of something: counts are written a moment later."""
-        ends_s = time.monotonic() + DEADLINE_S
+        ends_s = time.monotonic() + self.deadline_s
         while True:
             found = await self.service.get("/queue")
             if found is not None and (told(found["transition_ownership"]) or time.monotonic() > ends_s):
@@ -180,7 +184,7 @@ class Scenario:
 
     async def until_told(self, alerts: Callable[[Scenario], Awaitable[tuple[set[str], Mapping[str, int]]]]) -> None:
         """Until the chat has read of everything that a person must learn of."""
-        ends_s = time.monotonic() + DEADLINE_S
+        ends_s = time.monotonic() + self.deadline_s
         while (found := await alerts(self))[0] - set(found[1]) and time.monotonic() < ends_s:
             await self.tick()
 
@@ -253,7 +257,7 @@ class Scenario:
                 self.retries[task] += 1
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        ends_s = time.monotonic() + DEADLINE_S
+        ends_s = time.monotonic() + self.deadline_s
         while not holds():
             if time.monotonic() > ends_s:
                 raise AssertionError(f"seed {self.storm.seed}: {what}\n{self.told()}")
