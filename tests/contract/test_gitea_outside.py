@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from integrations.alerts.alert import What, alert_of
 from integrations.gitea.poll import GiteaPulls
 from integrations.gitea.publish import GiteaPublisher
 from integrations.gitea.reports import GiteaReports
@@ -96,6 +97,25 @@ async def test_a_merge_that_landed_unseen_is_found_by_any_hook_and_by_none(tmp_p
         assert await o.d.stage(TASK) == "done"
         assert len(await o.d.events(TASK, Kind.APPLIED)) == 1
         assert len(o.forge.gitea.merge_calls()) == o.forge.merges() == 1
+        assert not [e for e in await o.d.events(TASK) if alert_of(e)], "its record caught up before anybody looked"
+
+
+@pytest.mark.proves("R04", "R05", "FR-6")
+@pytest.mark.parametrize("drop", ["ref", ""])
+async def test_a_record_that_stays_open_behind_a_merge_is_converged_and_a_person_is_told_once(
+    tmp_path: Path, drop: str
+) -> None:
+    """The post-receive hook never ran. A confirmed merge whose record lags a moment is nobody's business."""
+    async with office(tmp_path, settle_s=60) as o:
+        await o.open()
+        o.forge.gitea.faults.drop, o.forge.gitea.faults.record, o.forge.gitea.faults.hooks = drop, False, False
+        for _ in range(3):
+            await o.d.submit(TASK, "worker", "")
+        assert await o.d.stage(TASK) == "done"
+        assert len(o.forge.gitea.merge_calls()) == o.forge.merges() == 1 and not o.forge.gitea.pulls[41].merged
+        told = [alert for e in await o.d.events(TASK) if (alert := alert_of(e))]
+        assert [alert.what for alert in told] == ([What.RECORD] if drop else [])
+        assert all("#41 open" in alert.reason and o.forge.widgets.main() in alert.reason for alert in told)
 
 
 @pytest.mark.proves("R70", "V2")
