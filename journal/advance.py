@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
 
 from journal.actions import (
     Action,
@@ -70,7 +70,7 @@ async def drive(
     ports = TaskPorts(tools, task, actor, number)
     before = stream
     try:
-        with bound_contextvars(task=task, actor=actor, run=number):
+        with bound_contextvars(task=task, actor=actor, run=number, step=..., epoch=...):  # ... = not said yet
             run = await _loop(wrap(ports, task) if wrap else ports, run)
     except asyncio.CancelledError:
         # Told to go by a reaper, an operator or the closing journal: that ends the run, not whoever called for it.
@@ -102,6 +102,7 @@ async def _loop(ports: Ports, run: Run) -> Run:
         if tells:
             log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)
         run = learn(run, action, result)
+    unbind_contextvars("step")
     log.info("run_finished", ending=action.ending, reason=action.reason, epoch=run.state.epoch if run.state else 0)
     return run._replace(ending=action.ending, reason=action.reason)
 
@@ -120,14 +121,14 @@ async def perform(ports: Ports, action: Action, run: Run) -> Result:
         case Append(drafts=drafts):
             return await ports.append(drafts)
         case Quiesce(step=step, fence=fence):
-            with bound_contextvars(step=step.name, epoch=run.epoch):
-                return await ports.quiesce(step, fence, run.pending)
+            bind_contextvars(step=step.name, epoch=run.epoch)
+            return await ports.quiesce(step, fence, run.pending)
         case Probe(step=step):
-            with bound_contextvars(step=step.name, epoch=run.epoch):
-                return await ports.probe(step, run.pending)
+            bind_contextvars(step=step.name, epoch=run.epoch)
+            return await ports.probe(step, run.pending)
         case Apply(step=step, fence=fence):
-            with bound_contextvars(step=step.name, epoch=run.epoch):
-                return await ports.apply(step, fence)
+            bind_contextvars(step=step.name, epoch=run.epoch)
+            return await ports.apply(step, fence)
         case Wait(nth=nth, step=step):
             return await ports.wait(nth, step)
         case Unlock():
