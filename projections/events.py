@@ -54,6 +54,12 @@ def head() -> Question[int]:
     return Question("SELECT coalesce(max(position), 0) FROM journal_events", (), lambda rows: int(rows[0][0]))
 
 
+def time_of(position: int) -> Question[int]:
+    """When the event at a position was written, microseconds since 1970; 0 = there is none."""
+    sql = "SELECT coalesce((SELECT at FROM journal_events WHERE position = ?), 0)"
+    return Question(sql, (position,), lambda rows: int(rows[0][0]))
+
+
 def decisions_after(position: int) -> Question[tuple[int, dict[tuple[str, str, str], int]]]:
     """The head, and how often which decision was made behind a position: by row of the table, fact and verdict."""
     sql = (

@@ -8,7 +8,6 @@ the cookie of a browser that showed a token opens reading only, and only where r
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -18,26 +17,27 @@ from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from integrations.http.auth import COOKIE, Readers, Tokens, may_read
+from integrations.http.boards import board_at, board_now, listing
 from integrations.http.bodies import read_bytes
 from integrations.http.context import known, service_of, writing
 from integrations.http.ports import Service
 from integrations.http.problems import TITLES, Problem, from_error, from_result, unauthorized
+from integrations.http.queue import position_of
 from integrations.http.tasks import history_of
 from integrations.http.verbs import VERBS, say
-from integrations.page.board import ATTENTION, COLUMN, EXPLAINED, Attention, Board, Tile, attention, columns
+from integrations.page.board import COLUMN
 from integrations.page.render import render, statics
-from integrations.page.task import TaskPage, task_page
-from integrations.page.verbs import verbs_for
+from integrations.page.task import TaskPage, task_page, task_page_at
 from journal import names
 from journal.errors import JournalError
 from journal.names import MAX_INTEGER
 from journal.ownership import is_held
 from projections.as_of import row_of
-from projections.base import Question, ask
-from projections.board import column, doubtful, found, parked
-from projections.board import columns as first_of_each
+from projections.base import ask
+from projections.board import column, found
+from projections.differences import difference
+from projections.events import head, time_of
 from projections.history import tell
-from projections.queue import all_tasks, ended_count, snapshot
 from recovery.explain import Explanation, explain
 
 
@@ -61,8 +61,8 @@ class PageRoute(APIRoute):
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-ENDED = 20
-"""Ended tasks on the board, the newest."""
+CHANGES = 500
+"""Tasks that a difference looks at."""
 
 FOUND = 100
 """Tasks that a search shows."""
@@ -76,6 +76,9 @@ POLICY = (
 )
 """Nothing inline, nothing from elsewhere."""
 
+At = Annotated[str, Query(max_length=64)]
+"""A position, a time in UTC, or how long ago: 1234, 2026-11-29 12:00, 2h."""
+
 YEAR = "public, max-age=31536000, immutable"
 
 
@@ -86,96 +89,28 @@ async def board(
     repo: Annotated[str, Query(max_length=400)] = "",
     stage: Annotated[str, Query(max_length=64)] = "",
     after: Annotated[int, Query(ge=0, le=MAX_INTEGER)] = 0,
+    at: At = "",
 ) -> Response:
-    """The board; with `q` what a search finds, with `stage` the rest of one column."""
+    """The board; with `q` what a search finds, with `stage` the rest of one column, with `at` as it was then."""
     may_read(request)
     service = service_of(request)
+    if at.strip():
+        position = await position_of(service, at, "as of", zone=False)
+        return _page(request, "board.html", b=await board_at(service, position, repo, after), past=True)
     if text := q.strip():
-        tasks = await _listing(service, found(text, FOUND))
+        tasks = await listing(service, found(text, FOUND))
         title = f"{len(tasks)}{' or more' if len(tasks) == FOUND else ''} found for '{text}'"
         return _listed(request, title, tasks, "", q=text)
     if stage:
         page = await ask(service.reader, column(stage, COLUMN, after))
         more = f"/?{urlencode({'stage': stage, 'after': page.cursor})}" if page.cursor else ""
         return _listed(request, f"Stage {stage}", orjson.loads(page.tasks), more)
-    return _page(request, "board.html", b=await _board(service, repo))
+    return _page(request, "board.html", b=await board_now(service, repo))
 
 
 def _listed(request: Request, title: str, tasks: Sequence[Any], more: str, **given: Any) -> Response:
     now_us = service_of(request).clock.now_us()
     return _page(request, "list.html", title=title, tasks=tasks, more=more, now_us=now_us, **given)
-
-
-async def _board(service: Service, repo: str) -> Board:
-    now_us = service.clock.now_us()
-    seen = await ask(service.reader, snapshot(now_us, 1, repo=repo))
-    owners = [each | _owning(service, each, now_us) for each in orjson.loads(seen.held)]
-    tasks = await _listing(service, first_of_each(COLUMN, repo))
-    ended = orjson.loads((await ask(service.reader, all_tasks(ENDED, repo=repo, status="done"))).tasks)
-    doubts = await _listing(service, doubtful(ATTENTION, repo))
-    left = await _listing(service, parked(ATTENTION, repo))
-    counts: dict[str, int] = orjson.loads(seen.counts)
-    ended_number = await ask(service.reader, ended_count())
-    noticed = attention(left, doubts, owners)
-    return Board(
-        position=seen.position,
-        now_us=now_us,
-        tiles=_tiles(counts, owners, len(doubts), len(orjson.loads(seen.parked)), seen.due, seen.waiting, ended_number),
-        attention=[
-            await _explained(service, each, now_us) if place < EXPLAINED else each
-            for place, each in enumerate(noticed[:ATTENTION])
-        ],
-        more_attention=len(noticed) > ATTENTION,
-        owners=owners,
-        columns=columns(service.pipeline.stages, counts, tasks, ended, ended_number),
-        repos=_repos(tasks, repo),
-        repo=repo,
-    )
-
-
-async def _listing(service: Service, question: Question[bytes]) -> list[dict[str, Any]]:
-    stored = await ask(service.reader, question)
-    tasks: list[dict[str, Any]] = orjson.loads(stored)
-    return tasks
-
-
-def _owning(service: Service, held: Mapping[str, Any], now_us: int) -> dict[str, Any]:
-    """Whether an owner lives, and since when it owns in a form that ages by itself."""
-    return {"alive": is_held(service.locks.task_path(held["task"])), "since_us": now_us - held["age_s"] * 1_000_000}
-
-
-def _tiles(
-    counts: Mapping[str, int],
-    owners: Sequence[Mapping[str, Any]],
-    doubts: int,
-    parked_number: int,
-    due: int,
-    waiting: int,
-    ended: int,
-) -> list[Tile]:
-    gone = sum(not each["alive"] for each in owners)
-    return [
-        Tile("open", sum(counts.values())),
-        Tile("owned", len(owners), "accent"),
-        Tile("due", due),
-        Tile("waiting", waiting),
-        Tile("in doubt", doubts + gone, "warn"),
-        Tile("parked", parked_number, "bad"),
-        Tile("ended", ended, "ok"),
-    ]
-
-
-def _repos(tasks: Sequence[Mapping[str, Any]], repo: str) -> list[str]:
-    names_of = sorted({str(t["repo"]) for t in tasks} | ({repo} if repo else set()))
-    return names_of if len(names_of) > 1 or repo else []
-
-
-async def _explained(service: Service, noticed: Attention, now_us: int) -> Attention:
-    events = await history_of(service, noticed.task)
-    row = row_of(noticed.task, events)
-    alive = is_held(service.locks.task_path(noticed.task))
-    told = explain(row, tell(events), now_us=now_us, held=alive)
-    return replace(noticed, explained=told, verbs=verbs_for(noticed.task, row.state, alive=alive))
 
 
 # -- one task ---------------------------------------------------------------------------------------------------------
@@ -187,10 +122,15 @@ async def task(
     task: str,
     before: Annotated[int, Query(ge=0, le=MAX_INTEGER)] = 0,
     said: Annotated[str, Query(max_length=20)] = "",
+    at: At = "",
 ) -> Response:
-    """One task."""
+    """One task; with `at` as it was then."""
     may_read(request)
-    page = await _task(service_of(request), names.task_id(task), before)
+    service = service_of(request)
+    if at.strip():
+        page = await _task_at(service, names.task_id(task), await position_of(service, at, "as of", zone=False), before)
+        return _page(request, "task.html", p=page, said="", opened="", past=True)
+    page = await _task(service, names.task_id(task), before)
     recorded = said if said in VERBS or said in ("release", "advance") else ""
     return _page(request, "task.html", p=page, said=recorded, opened="")
 
@@ -202,6 +142,32 @@ async def _task(service: Service, task: str, before: int) -> TaskPage:
     edge = service.pipeline.edge(row.state.stage)
     why: Explanation = explain(row, story, now_us=now_us, held=alive, advance=edge.advance if edge is not None else "")
     return task_page(row, story, events, why, now_us=now_us, alive=alive, stages=service.pipeline.stages, before=before)
+
+
+async def _task_at(service: Service, task: str, position: int, before: int) -> TaskPage:
+    history = await history_of(service, task)
+    if history[0].position > position:
+        detail = f"{task} was opened at position {history[0].position}; at position {position} it was not there yet"
+        raise Problem(404, "not-found", detail)
+    return task_page_at(task, history, position, stages=service.pipeline.stages, before=before)
+
+
+@router.get("/changes")
+async def changes(
+    request: Request,
+    since: Annotated[str, Query(alias="from", max_length=64)] = "1h",
+    until: Annotated[str, Query(alias="to", max_length=64)] = "",
+    repo: Annotated[str, Query(max_length=400)] = "",
+) -> Response:
+    """What became of the queue between two points."""
+    may_read(request)
+    service = service_of(request)
+    one = await position_of(service, since, "from", zone=False)
+    last = await ask(service.reader, head())
+    other = await position_of(service, until, "to", zone=False) if until.strip() else last
+    found = await difference(service.reader, one, other, limit=CHANGES, repo=repo)
+    times = [await ask(service.reader, time_of(position)) for position in (found.earlier, found.later)]
+    return _page(request, "changes.html", d=found, times=times, since=since, until=until, position=last)
 
 
 @router.post("/task/{task}/{verb}")
@@ -281,6 +247,7 @@ def _html(request: Request, template: str, code: int, **given: Any) -> Response:
         "standby": service.standby,
         "version": service.version,
         "position": position,
+        "past": False,
     }
     return HTMLResponse(render(template, **(frame | given)), code, {"Content-Security-Policy": POLICY})
 

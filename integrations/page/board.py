@@ -71,6 +71,9 @@ class Board:
     columns: Sequence[Column]
     repos: Sequence[str] = field(default=())
     repo: str = ""
+    past: bool = False  # as of `position`, and `now_us` is its time
+    more: int = 0  # cursor of the next page of an earlier board
+    later: int = 0  # the position behind an earlier board's; 0 = the log ends with it
 
     def mark(self, part: object) -> str:
         """What changes when a part does, and not with its ages: a listener replaces nothing else."""

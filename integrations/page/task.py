@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from integrations.page.timeline import Timeline, draw
 from integrations.page.verbs import Verb, verbs_for
 from journal.events import Event
 from journal.words import Evidence
-from projections.history import Decision, EpochStory, StepStory, Story
+from projections.as_of import row_of
+from projections.history import Decision, EpochStory, StepStory, Story, tell
 from projections.row import TaskRow
-from recovery.explain import Explanation
+from recovery.explain import Explanation, explain
 
 EVENTS = 200
 """Events listed at once, newest first."""
@@ -72,6 +73,9 @@ class TaskPage:
     decisions: Sequence[Told]
     events: Sequence[Event]  # newest first
     earlier: int  # the list goes on before this version; 0 = it is complete
+    past: int = 0  # as of this position; 0 = now
+    before: int = 0  # position of the task's event before, for stepping through its history; 0 = none
+    after: int = 0  # of the one behind
 
     @property
     def ended(self) -> bool:
@@ -147,4 +151,31 @@ def task_page(
         decisions=[told(d) for d in reversed(story.decisions)],
         events=listed[::-1],
         earlier=listed[0].version if listed and listed[0].version > 1 else 0,
+    )
+
+
+def task_page_at(
+    task: str, history: Sequence[Event], position: int, *, stages: Sequence[str], before: int = 0
+) -> TaskPage:
+    """
+    The page of a task as of a position: what the journal knew then, and nobody may act on it.
+
+    Args:
+        task: Its id.
+        history: Its whole stream, in order; its first event is not behind the position.
+        position: Everything up to it, it included, had happened.
+        stages: Of the pipeline.
+        before: List events before this version; 0 = the newest.
+    """
+    events = [event for event in history if event.position <= position]
+    behind = [event.position for event in history if event.position > position]
+    row, story, then_us = row_of(task, events), tell(events), max(event.at for event in events)
+    # Whether the owner lived is not known any more; the journal said that it owned.
+    page = task_page(
+        row, story, events, explain(row, story, now_us=then_us), now_us=then_us, alive=bool(row.state.owner),
+        stages=stages, before=before,
+    )  # fmt: skip
+    earlier = [event.position for event in events[:-1]]
+    return replace(
+        page, verbs=(), past=position, before=earlier[-1] if earlier else 0, after=behind[0] if behind else 0
     )

@@ -96,6 +96,54 @@ async def test_a_form_that_is_said_leads_back_to_the_task(client: httpx.AsyncCli
     assert "Recorded" not in page.text
 
 
+@pytest.mark.proves("A3")
+async def test_the_board_as_of_any_position_shows_the_queue_of_that_position_and_nothing_to_press(
+    client: httpx.AsyncClient, service: RealService
+) -> None:
+    last, _ = await service.reader.head()
+    for position in range(0, last + 1, 7):
+        page = (await client.get(f"/?at={position}")).text
+        queue = (await client.get(f"/queue?at={position}")).json()
+        assert sorted(re.findall(r'id="t-([^"]+)"', page)) == sorted(t["task"] for t in queue["tasks"])
+        assert re.findall(r'href="/task/[^"?]+\?at=(\d+)"', page) == [str(position)] * page.count('href="/task/')
+        assert 'method="post"' not in page
+        assert "data-past" in page
+    assert "nothing had happened yet" in (await client.get("/?at=2000-01-01")).text
+    assert "An event later" in (await client.get(f"/?at={last - 1}")).text
+    assert "An event later" not in (await client.get(f"/?at={last}")).text
+    assert f"At position {last}," in (await client.get("/?at=2999-01-01 12:00")).text
+
+
+async def test_a_task_is_stepped_through_event_by_event_as_the_journal_knew_it(client: httpx.AsyncClient) -> None:
+    events = (await client.get("/tasks/ORCH-109/events")).json()["events"]
+    positions, path, seen = [e["position"] for e in events], f"/task/ORCH-109?at={events[0]['position']}", []
+    page = ""
+    while path:
+        page = (await client.get(path)).text
+        seen.append(int(path.rpartition("=")[2]))
+        assert re.findall(r'<tr id="v(\d+)"', page) == [str(n) for n in range(len(seen), 0, -1)]
+        assert "<form method" not in page.partition('id="events-title"')[0].partition("What a person may do")[2]
+        found = re.search(r'href="(/task/ORCH-109\?at=\d+)">Its next event', page)
+        path = found[1] if found else ""
+    assert seen == positions
+    assert "parked" in page and "was parked in review 0 s ago" in page
+    early = await client.get(f"/task/ORCH-109?at={positions[0] - 1}")
+    assert early.status_code == 404
+    assert f"was opened at position {positions[0]}" in early.text
+
+
+async def test_what_changed_between_two_points_is_a_table(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/changes?from=18")).text
+    found = (await client.get("/queue/diff?from=18")).json()
+    assert re.findall(r'<th scope="row"><a href="/task/([^"]+)"', page) == [c["task"] for c in found["changes"]]
+    assert "No task that was open" in (await client.get("/changes?from=18&to=18")).text
+    for path in ("/changes?from=soon", "/changes?from=999999", "/?at=<b>", "/?at=999999", "/task/ORCH-109?at=--help"):
+        answer = await client.get(path)
+        assert answer.status_code == 422, path
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "<b>" not in answer.text
+
+
 async def test_static_files_may_be_kept_since_another_content_has_another_address(client: httpx.AsyncClient) -> None:
     page = (await client.get("/")).text
     addresses = re.findall(r"/static/[\w.]+\?v=[0-9a-f]{12}", page)

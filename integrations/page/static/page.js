@@ -7,6 +7,7 @@
   const SHARE = 5; // a look that took long is followed by a rest this many times as long
   const root = document.documentElement;
   const live = document.getElementById("live");
+  const past = "past" in document.body.dataset; // nothing ages, and no news comes
   root.classList.add("scripts");
 
   // -- ages ---------------------------------------------------------------------------------------------------------
@@ -28,7 +29,7 @@
   }
 
   function tick() {
-    if (document.hidden) return;
+    if (document.hidden || past) return;
     const now = Date.now();
     for (const age of document.querySelectorAll("time[data-since]")) {
       const text = lasted(now - Number(age.dataset.since));
@@ -93,9 +94,11 @@
 
   function say(text) { if (live && live.textContent !== text) live.textContent = text; }
 
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) { tick(); if (again) soon(); } });
-  addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(); } });
-  listen();
+  if (!past) {
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) { tick(); if (again) soon(); } });
+    addEventListener("pageshow", (event) => { if (event.persisted) { listen(); soon(); } });
+    listen();
+  }
 
   // -- verbs --------------------------------------------------------------------------------------------------------
 
