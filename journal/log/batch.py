@@ -99,14 +99,8 @@ class Batch:
         return placed
 
     def store_lanes(self) -> None:
-        """Write the lanes that changed; they are a cache of the fold, kept so that starting needs no replay."""
-        before = self._lanes_before
-        if self.lanes == before:
-            return
-        gone = [(lane,) for lane in before if lane not in self.lanes]
-        new = [(lane, task) for lane, task in self.lanes.items() if before.get(lane) != task]
-        self._db.executemany("DELETE FROM journal_lanes WHERE lane = ?", gone)
-        self._db.executemany("INSERT OR REPLACE INTO journal_lanes VALUES (?, ?)", new)
+        """Write the lanes that changed."""
+        store_lanes(self._db, self._lanes_before, self.lanes)
 
     def _stored_version(self, task: str) -> int:
         row = self._db.execute("SELECT max(version) FROM journal_events WHERE task = ?", (task,)).fetchone()
@@ -160,3 +154,13 @@ class Batch:
                 del self.lanes[before]
             if after:
                 self.lanes[after] = unit.stream.task
+
+
+def store_lanes(db: sqlite3.Connection, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Write the lanes that changed; they are a cache of the fold, kept so that starting needs no replay."""
+    if after == before:
+        return
+    gone = [(lane,) for lane in before if lane not in after]
+    new = [(lane, task) for lane, task in after.items() if before.get(lane) != task]
+    db.executemany("DELETE FROM journal_lanes WHERE lane = ?", gone)
+    db.executemany("INSERT OR REPLACE INTO journal_lanes VALUES (?, ?)", new)

@@ -16,6 +16,7 @@ from journal.log import anchor
 from journal.log.companion import Companion
 from journal.log.ground import wal_reset_bug
 from journal.log.schema import APPLICATION_ID, SCHEMA_NUMBER, migrate, missing_guards, schema_number
+from journal.log.upstream import is_copy
 
 Pragmas = tuple[tuple[str, str, object], ...]
 """(name, what is set, what must be read back)."""
@@ -71,13 +72,14 @@ def guest_pragmas(path: Path, mode: str, version: tuple[int, ...] = sqlite3.sqli
     raise StoreUnavailableError(path=str(path), why=why, remedy="let the host choose WAL or a rollback journal")
 
 
-def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Connection:
+def open_writer(path: Path, companion: Companion | None = None, *, follows: bool = False) -> sqlite3.Connection:
     """
     Open the file for writing: create or migrate it, check that it is an intact journal of a known schema.
 
     Args:
         path: The file.
         companion: Whose file it is, if not our own: it must exist, and its journal mode stays.
+        follows: It is a copy of a log elsewhere, which the caller compares and brings up to it.
 
     Raises:
         StoreUnavailableError, DamagedError, NewerSchemaError: Each says what was found and how to mend it.
@@ -94,6 +96,12 @@ def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Conne
         number = schema_number(db)  # before any pragma: a newer file is not changed in the least
         if number > SCHEMA_NUMBER:
             raise NewerSchemaError(path=str(path), found=number, known=SCHEMA_NUMBER)
+        if is_copy(db) and not follows:
+            raise StoreUnavailableError(
+                path=str(path),
+                why="is a host's copy of a log on a server, and nothing may be appended to it alone",
+                remedy='set [journal] engine = "postgres", or name another file',
+            )
         if fresh:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         mode = db.execute("PRAGMA journal_mode").fetchone()[0]
@@ -106,7 +114,8 @@ def open_writer(path: Path, companion: Companion | None = None) -> sqlite3.Conne
             _check_guards(db, path)  # before migrating, which would put back what was taken away without a word
         migrate(db)
         _check_guards(db, path)  # a foreign table of our name stays as it is, and is none of ours
-        anchor.check(db, path)
+        if not follows:  # a copy is looked at when it has followed: it may be new, and the anchor of its host old
+            anchor.check(db, path)
         db.set_authorizer(_authorize)
     except sqlite3.Error as error:
         db.close()

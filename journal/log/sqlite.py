@@ -1,4 +1,8 @@
-"""The log on SQLite: the writer's thread for appending, an aiosqlite connection for reading (decision 0005)."""
+"""
+The log on SQLite: the writer's thread for appending, an aiosqlite connection for reading (decision 0005).
+
+With an upstream the file is this host's copy of a log on a server, and appends are durable there first (decision 0017).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,11 @@ from journal.errors import JournalError, NotWriterError, StoreUnavailableError
 from journal.events import Event
 from journal.log.companion import Companion
 from journal.log.connection import open_reader, unavailable
+from journal.log.follower import Follower
 from journal.log.rows import Redact, as_far_as_known
 from journal.log.schema import COLUMNS
 from journal.log.unit import Answer, Changed, Side, Unit, Written
+from journal.log.upstream import Upstream
 from journal.log.writer import Writer
 from journal.ports import Clock
 from journal.projection import Projection
@@ -26,7 +32,7 @@ from journal.state import TaskState
 from journal.stream import Stream, fold_stream
 
 CACHED_STREAMS = 2048
-"""Folded streams kept; a cache is coherent because this process is the only writer."""
+"""Folded streams kept; coherent because this process is the only writer, and only a beginning where others write."""
 
 # Only names of columns are put into the texts, never a value.
 _JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
@@ -60,6 +66,7 @@ class SqliteLog:
         projections: Iterable[Projection] = (),
         redact: Redact | None = None,
         companion: Companion | None = None,
+        upstream: Upstream | None = None,
     ) -> SqliteLog:
         """
         Open the file.
@@ -72,13 +79,24 @@ class SqliteLog:
             projections: Views that are kept in the writer's transaction.
             redact: Takes known secrets out of stored bodies.
             companion: What shares the file and follows the stages; then the file is its, and we are guests.
+            upstream: The log on a server that the file is this host's copy of; closed with this.
 
         Raises:
             StoreError: With what was found and how to mend it.
         """
         views = tuple(projections)
-        writer = None
-        if write:
+        writer: Writer | None = None
+        if write and upstream is not None:
+            # In a thread: it asks the server, and takes over what the copy lacks.
+            try:
+                writer = await asyncio.to_thread(
+                    Follower, path, upstream, clock=clock, new_id=new_id, projections=views, redact=redact,
+                    companion=companion,
+                )  # fmt: skip
+            except BaseException:
+                await asyncio.to_thread(upstream.close)
+                raise
+        elif write:
             writer = Writer(path, clock=clock, new_id=new_id, projections=views, redact=redact, companion=companion)
         reader = aiosqlite.Connection(lambda: open_reader(path), iter_chunk_size=256)
         try:
@@ -118,10 +136,11 @@ class SqliteLog:
         return (rows[0][0], rows[0][1].hex()) if rows else (0, "")
 
     async def read(self, task: str) -> Stream:
-        if self._writer and (stream := self._streams.get(task)):
+        kept = self._streams.get(task) if self._writer else None
+        if kept and not (self._writer and self._writer.follows):
             self._streams.move_to_end(task)
-            return stream
-        stream = Stream(task, state=self._blank)
+            return kept
+        stream = kept or Stream(task, state=self._blank)
         while events := await self.events(task=task, after=stream.version):
             stream = fold_stream(task, events, stream)
         if stream.version:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,6 +43,7 @@ from journal.log.companion import Companion
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
 from journal.log.rows import INSERT, Redact, place, to_row
 from journal.log.unit import Answer, Changed, Side, Unit, Written
+from journal.log.upstream import BehindError
 from journal.ports import Clock
 from journal.projection import Projection, catch_up, store_checkpoints
 
@@ -63,7 +65,8 @@ Terms too: one that could only fail would be counted as fruitless, and a full di
 """
 
 
-_Answer = Answer | Changed | JournalError
+Outcome = Answer | Changed | JournalError
+"""What becomes of one member of a batch."""
 
 
 class _Pending(asyncio.Future[Answer | Changed]):
@@ -87,13 +90,19 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tally:
+class Tally:
     """One more of something that is no event."""
 
     name: str
     actor: str
     task: str
     at: int
+
+
+class Wake(Enum):
+    """No entry: a reason to look around."""
+
+    LOOK = "look"
 
 
 _UPSERT_COUNT = (
@@ -104,6 +113,9 @@ _UPSERT_COUNT = (
 
 class Writer:
     """Owns the connection and the thread. Made under the writer lock, by `journal.journal`."""
+
+    follows = False
+    """The file is a copy of a log elsewhere."""
 
     def __init__(
         self,
@@ -117,7 +129,7 @@ class Writer:
     ) -> None:
         self.path, self._companion = path, companion
         self._clock, self._new_id, self._projections, self._redact = clock, new_id, tuple(projections), redact
-        self._queue: queue.SimpleQueue[_Entry | _Tally | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Entry | Tally | Wake | None] = queue.SimpleQueue()
         self._collected: dict[asyncio.AbstractEventLoop, list[_Entry]] = {}
         self._gate, self._closed = threading.Lock(), False
         self._pid = os.getpid()
@@ -176,7 +188,7 @@ class Writer:
 
     def count(self, name: str, actor: str, task: str = "") -> None:
         """Count something that is no event (deferrals): a bystander's event would make the owner lose its race."""
-        self._put(_Tally(name, actor, task, self._clock.now_us()))
+        self._put(Tally(name, actor, task, self._clock.now_us()))
 
     @property
     def broken(self) -> JournalError | None:
@@ -220,7 +232,7 @@ class Writer:
             self._queue.put(entry)
         collected.clear()
 
-    def _put(self, item: _Tally) -> str:
+    def _put(self, item: Tally | Wake) -> str:
         """Hand something to the thread; says why it cannot be."""
         if why := self._forked():
             return why
@@ -241,13 +253,11 @@ class Writer:
     def _open(self) -> sqlite3.Connection:
         if reason := poison.reason(self.path):
             raise PoisonedError(path=str(self.path), why=reason)
-        db = open_writer(self.path, self._companion)
+        db = open_writer(self.path, self._companion, follows=self.follows)
         try:
             self._inode = self.path.stat().st_ino
-            if not (head := _stored_head(db)):
-                head = self._create(db)
             lanes = dict(db.execute("SELECT lane, task FROM journal_lanes").fetchall())
-            self._head = Head(*head, MappingProxyType(lanes))
+            self._head = self._begin(db, Head(*(_stored_head(db) or (0, GENESIS)), MappingProxyType(lanes)))
             self.journal_id = journal_id(db)
             catch_up(db, self._projections)
         except sqlite3.Error as error:
@@ -258,31 +268,49 @@ class Writer:
             raise
         return db
 
-    def _create(self, db: sqlite3.Connection) -> tuple[int, bytes]:
+    def _begin(self, db: sqlite3.Connection, head: Head) -> Head:
+        """Where the log stands once it holds a first event."""
+        if head.position:
+            return head
         draft = Draft(JournalCreated(self._new_id()), actor="journal")
         event = place("", draft, position=1, version=1, at=self._clock.now_us(), prev_hash=GENESIS, basis=0)
         db.execute("BEGIN IMMEDIATE")
         db.execute(INSERT, to_row(event))
         db.execute("COMMIT")
-        return event.position, event.hash
+        return Head(event.position, event.hash, head.lanes)
 
     def _serve(self) -> None:
         ending = False
         while not ending:
             waiting, ending = self._drain()
             batch = [w for w in waiting if isinstance(w, _Entry)]
-            tallies = [w for w in waiting if isinstance(w, _Tally)]
-            if waiting:
+            tallies = [w for w in waiting if isinstance(w, Tally)]
+            if batch or tallies:
                 self._answer(batch, self._commit([entry.unit for entry in batch], tallies))
+            if Wake.LOOK in waiting:
+                self._look_around()
         with suppress(sqlite3.Error):
             self._db.execute("PRAGMA busy_timeout = 100")  # a reader elsewhere must not hold up our end (R79)
             if self._companion is None:  # a host's checkpoints are the host's business
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()
 
-    def _drain(self) -> tuple[list[_Entry | _Tally], bool]:
+    def _look_around(self) -> None:
+        """Something may have happened outside; for whoever follows another log."""
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        """Make the batch's events durable elsewhere before they are committed here; for whoever follows another log."""
+
+    def _withdrawn(
+        self, units: list[Unit | Side], tallies: list[Tally], answers: list[Outcome], error: JournalError
+    ) -> list[Outcome]:
+        """The events could not be published: nothing of the batch is committed."""
+        self._roll_back()
+        return [error if isinstance(answer, (Written, Changed)) else answer for answer in answers]
+
+    def _drain(self) -> tuple[list[_Entry | Tally | Wake], bool]:
         """Wait for one, then take whatever waits behind it; True = the mark of closing was among it."""
-        waiting: list[_Entry | _Tally] = []
+        waiting: list[_Entry | Tally | Wake] = []
         item = self._queue.get()
         with suppress(queue.Empty):
             while item is not None:
@@ -293,16 +321,16 @@ class Writer:
             return waiting, True
         return waiting, False
 
-    def _answer(self, batch: list[_Entry], answers: list[_Answer]) -> None:
+    def _answer(self, batch: list[_Entry], answers: list[Outcome]) -> None:
         """Hand the answers over to each caller's loop, in one call per loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer | Changed], _Answer]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer | Changed], Outcome]]] = {}
         for entry, answer in zip(batch, answers, strict=True):
             by_loop.setdefault(entry.loop, []).append((entry.answer, answer))
         for loop, pairs in by_loop.items():
             with suppress(RuntimeError):  # the loop was closed; nobody waits any more
                 loop.call_soon_threadsafe(_deliver, pairs)
 
-    def _commit(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
+    def _commit(self, units: list[Unit | Side], tallies: list[Tally]) -> list[Outcome]:
         """Write a batch; every failure becomes an answer, since the thread must outlive it."""
         begun = time.perf_counter()
         try:
@@ -321,7 +349,7 @@ class Writer:
         finally:
             self.commit_s += time.perf_counter() - begun
 
-    def _transact(self, units: list[Unit | Side], tallies: list[_Tally]) -> list[_Answer]:
+    def _transact(self, units: list[Unit | Side], tallies: list[Tally]) -> list[Outcome]:
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         batch = Batch(
@@ -337,6 +365,13 @@ class Writer:
             batch.store_lanes()
         if tallies:
             db.executemany(_UPSERT_COUNT, [(t.name, t.actor, t.task, 1, t.at) for t in tallies])
+        if batch.events:
+            try:
+                self._publish(batch.events)
+            except BehindError:
+                raise
+            except JournalError as error:
+                return self._withdrawn(units, tallies, answers, error)
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -398,7 +433,7 @@ class Writer:
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, units: list[Unit | Side], error: sqlite3.IntegrityError) -> list[_Answer]:
+    def _one_by_one(self, units: list[Unit | Side], error: sqlite3.IntegrityError) -> list[Outcome]:
         """The table refused what `admit` let through: a bug, or a second writer. Only whoever caused it may suffer."""
         logger.error("journal_table_refused", path=str(self.path), error=str(error), units=len(units))
         self._roll_back()
@@ -431,7 +466,7 @@ class Writer:
             return self._poison(str(error))
         return unavailable(self.path, error)
 
-    def _settle_commit(self, answers: list[_Answer], error: sqlite3.Error) -> list[_Answer]:
+    def _settle_commit(self, answers: list[Outcome], error: sqlite3.Error) -> list[Outcome]:
         """A COMMIT raised. Reopen, look, and answer each member from what is there; never commit again."""
         logger.warning("journal_commit_failed", path=str(self.path), error=str(error))
         self._forget()
@@ -489,7 +524,7 @@ def _aside(db: sqlite3.Connection, side: Side) -> Changed | JournalError:
         return InadmissibleError(rule="L1", detail=f"a side table refused a statement: {error}")
 
 
-def _deliver(pairs: list[tuple[asyncio.Future[Answer | Changed], _Answer]]) -> None:
+def _deliver(pairs: list[tuple[asyncio.Future[Answer | Changed], Outcome]]) -> None:
     for future, answer in pairs:
         if future.done():
             continue  # the caller was cancelled; what is written is written

@@ -1,7 +1,7 @@
 """
 The contract of `EventLog`, run on every implementation: whole units by compare-and-swap, each caller answered alone.
 
-Real files, real threads. A new store joins by adding itself to `STORES`.
+Real files, real threads, a real server. A new store joins by adding itself to `store`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from journal.errors import (
 )
 from journal.events import Applied, Draft, Event, Opened, Released, StageMoved
 from journal.log.port import EventLog
+from journal.log.postgres.connect import Server
+from journal.log.postgres.upstream import PostgresUpstream
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Answer, Moved, Taken, Unit, Written
@@ -35,6 +37,7 @@ from tests.builders import OPENED, StandingClock, acquired, intended, opened, pl
 
 SECRET = 'pa"ss\\word-1'
 Store = Callable[[Path], Awaitable[EventLog]]
+"""Opens the log of a folder; again, if it was there already."""
 
 
 OPEN: list[EventLog] = []
@@ -64,13 +67,26 @@ async def sqlite_store(folder: Path) -> EventLog:
     return await sqlite_log(folder)
 
 
-STORES: dict[str, Store] = {"sqlite": sqlite_store}
-
-
-@pytest.fixture(params=list(STORES.values()), ids=list(STORES))
+@pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest) -> Store:
-    made: Store = request.param
-    return made
+    """Every claim about the port is checked on each engine."""
+    if request.param == "sqlite":
+        return sqlite_store
+    dsn: str = request.getfixturevalue("database")
+
+    async def postgres_store(folder: Path) -> EventLog:
+        log = await SqliteLog.open(
+            folder / "journal.db",
+            write=True,
+            clock=StandingClock(),
+            new_id=lambda: "ab" * 16,
+            redact=Redact([SECRET]),
+            upstream=PostgresUpstream(Server(dsn)),
+        )
+        OPEN.append(log)
+        return log
+
+    return postgres_store
 
 
 @pytest.fixture

@@ -65,6 +65,12 @@ def driver(server: Server) -> ModuleType:
     return module
 
 
+def failures(server: Server) -> tuple[type[Exception], ...]:
+    """What the driver raises when the server refuses or cannot be asked."""
+    asyncpg = driver(server)
+    return (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError)  # TimeoutError is an OSError
+
+
 async def connect(server: Server, name: str, **settings: str) -> Any:
     """
     Open a connection of the caller's own and check what it rests on.
@@ -89,7 +95,7 @@ async def connect(server: Server, name: str, **settings: str) -> Any:
     try:
         db = await asyncpg.connect(
             server.dsn, timeout=server.timeout_s, command_timeout=server.timeout_s, server_settings=session,
-            target_session_attrs="any",
+            target_session_attrs="read-write" if "," in server.dsn else "any",  # of several hosts, the primary
         )  # fmt: skip
     except Exception as error:
         raise unavailable(server, error) from error
