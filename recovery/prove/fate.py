@@ -9,7 +9,7 @@ from journal.events import Body, Canceled, CancelRequested, Draft, Observed, Pau
 from journal.plan import StepPlan
 from journal.words import Fact, Guard, Hold
 from recovery.prove.truth import admitted
-from recovery.prove.world import NOBODY, Config, Move, World, kill, only_remote, spend, with_side
+from recovery.prove.world import NOBODY, Config, Move, World, kill, only_remote, spend, with_side, with_task
 
 
 def misfortunes(cfg: Config, w: World) -> Iterator[Move]:
@@ -77,4 +77,4 @@ def _settlements(cfg: Config, w: World, step: StepPlan, *, landed: bool) -> Iter
 def _verb(w: World, label: str, *bodies: Body, step: str = "") -> Move:
     t = w.task
     drafts = tuple(Draft(b, t.epoch, t.generation, "operator", step, t.attempts if step else 0) for b in bodies)
-    return label, False, w._replace(task=admitted(t, drafts))
+    return label, False, with_task(w, admitted(t, drafts))

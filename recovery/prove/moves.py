@@ -60,8 +60,10 @@ from recovery.prove.world import (
     only_remote,
     spend,
     with_actor,
+    with_lock,
     with_net,
     with_side,
+    with_task,
     without,
 )
 
@@ -77,7 +79,8 @@ class Rules:
         self.cfg = cfg
         self.steps = cfg.steps
         self.minds = Minds(cfg.next_action, cfg.learn)
-        self._place = {s.name: n for n, s in enumerate(cfg.steps)}
+        self._place = cfg.place
+        self._idle: dict[tuple[int, int], Mind] = {}
         self._route = Route(cfg.plans)
         self._owners = {f"{name}{life}": Owner(f"{name}{life}") for name in NAMES for life in (0, 1)}
 
@@ -90,12 +93,17 @@ class Rules:
         Raises:
             Violation: The next move leads where no world may be.
         """
-        if not self.settled(w):
-            for i in range(len(w.actors)):
-                yield from self._actor(w, i)
-            yield from self._requests(w)
-            yield from comes_true(self.cfg, w)
-            yield from misfortunes(self.cfg, w)
+        for movers in self.movers(w):
+            yield from movers
+
+    def movers(self, w: World) -> list[Iterator[Move]]:
+        """The same by who moves: each actor, the requests, the world, people. A walk asks one of them only."""
+        if self.settled(w):
+            return [self._people(w)]
+        actors = [self._actor(w, i) for i in range(len(w.actors))]
+        return [*actors, self._requests(w), comes_true(self.cfg, w), misfortunes(self.cfg, w), self._people(w)]
+
+    def _people(self, w: World) -> Iterator[Move]:
         for label, fault, x in verbs(self.cfg, w):
             yield label, fault, self._outdate(x, NOBODY)
 
@@ -139,8 +147,15 @@ class Rules:
                 )
             yield from self._act(w, i, a, a.mind)
         elif w.task.hold is Hold.NONE and not self._resting(w.task):
-            run = Run("worker" if i == 0 else "reaper", self._owners[f"{name}{a.life}"], self._route)
-            yield from self._act(w, i, a, self.minds.of(run))
+            yield from self._act(w, i, a, self._beginning(i, a.life))
+
+    def _beginning(self, i: int, life: int) -> Mind:
+        """What a process has in mind when it begins with the task."""
+        mind = self._idle.get((i, life))
+        if mind is None:
+            run = Run("worker" if i == 0 else "reaper", self._owners[f"{NAMES[i]}{life}"], self._route)
+            mind = self._idle[i, life] = self.minds.of(run)
+        return mind
 
     def _names(self, w: World, i: int) -> bool:
         """Whether the journal calls this process the owner."""
@@ -160,12 +175,12 @@ class Rules:
         name, action = NAMES[i], mind.action
         if a.sent:  # the budget: the child's process group is ended, what is remote stays
             mine = mind.run.me.run
-            x = w._replace(net=tuple(r for r in w.net if r.remote or r.sender != mine))
+            x = with_net(w, (r for r in w.net if r.remote or r.sender != mine))
             yield f"{name} gives up on {describe(action)}", False, self._reply(x, i, UNKNOWN)
             return
 
         def then(result: Result, x: World = w) -> World:
-            return self._put(x, i, a._replace(mind=self.minds.learn(mind, result)))
+            return self._put(x, i, Actor(a.life, self.minds.learn(mind, result), a.sent, a.frozen))
 
         match action:
             case TakeLock():
@@ -198,9 +213,9 @@ class Rules:
                     action, self.cfg.guard(step), self._place[step.name], mind.run.view.attempts, mind.run.me.run
                 )
                 x = with_net(w, (*w.net, r))
-                yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, a._replace(mind=mind, sent=True))
+                yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, Actor(a.life, mind, sent=True))
             case Unlock():
-                free = w._replace(lock=NOBODY if w.lock == i else w.lock)
+                free = with_lock(w, NOBODY) if w.lock == i else w
                 yield f"{name} unlocks", False, then(Unlocked(), free)
             case Wait() | Finished():
                 raise AssertionError(action)  # done in _put, at once
@@ -224,13 +239,13 @@ class Rules:
         name = NAMES[i]
 
         def then(result: Result, x: World = w) -> World:
-            return self._put(x, i, a._replace(mind=self.minds.learn(mind, result)))
+            return self._put(x, i, Actor(a.life, self.minds.learn(mind, result), a.sent, a.frozen))
 
         if w.lock == NOBODY and all(r.remote for r in w.net):
-            yield f"{name} locks", False, self._hurry(then(Locked(), w._replace(lock=i)), i)
+            yield f"{name} locks", False, self._hurry(then(Locked(), with_lock(w, i)), i)
             return
         if not self.cfg.lock_holds and w.left.suspicion:
-            x = spend(w, "suspicion")._replace(lock=i)
+            x = with_lock(spend(w, "suspicion"), i)
             yield f"{name} locks, though it is held", True, then(Locked(), x)
         if mind.run.ended:
             yield f"{name} finds the lock busy still", False, then(Busy(overdue=True))
@@ -271,7 +286,7 @@ class Rules:
         name = NAMES[i]
 
         def then(result: Result, x: World = w) -> World:
-            return self._put(x, i, a._replace(mind=self.minds.learn(mind, result)))
+            return self._put(x, i, Actor(a.life, self.minds.learn(mind, result), a.sent, a.frozen))
 
         if self.cfg.compares and w.task != action.expect:
             yield f"{name} loses the race", False, then(Lost(w.task))
@@ -286,7 +301,7 @@ class Rules:
         if mind.unit is None or mind.unit[0] != w.task:
             mind.unit = (w.task, admitted(w.task, action.drafts))
         check_unit(self.cfg, w, action.drafts, mind.unit[1])
-        return w._replace(task=mind.unit[1])
+        return with_task(w, mind.unit[1])
 
     # -- the far side -----------------------------------------------------------------------------------------------
 
@@ -314,7 +329,8 @@ class Rules:
         a = w.actors[i]
         assert a.mind is not None
         x = forget_sender(w, a.mind.run.me.run)
-        return self._outdate_one(self._put(x, i, a._replace(mind=self.minds.learn(a.mind, replied), sent=False)), i)
+        heard = Actor(a.life, self.minds.learn(a.mind, replied), sent=False, frozen=a.frozen)
+        return self._outdate_one(self._put(x, i, heard), i)
 
     # -- what a move does to the actors -----------------------------------------------------------------------------
 
@@ -323,12 +339,12 @@ class Rules:
         while (mind := a.mind) is not None and not a.sent:
             match mind.action:
                 case Finished():
-                    a = a._replace(mind=None)
+                    a = Actor(a.life, None, a.sent, a.frozen)
                 case Wait():
-                    a = a._replace(mind=self.minds.learn(mind, Waited()))
+                    a = Actor(a.life, self.minds.learn(mind, Waited()), a.sent, a.frozen)
                 case Unlock() if self._merges:
-                    a = a._replace(mind=self.minds.learn(mind, Unlocked()))
-                    w = w._replace(lock=NOBODY if w.lock == i else w.lock)
+                    a = Actor(a.life, self.minds.learn(mind, Unlocked()), a.sent, a.frozen)
+                    w = with_lock(w, NOBODY) if w.lock == i else w
                 case _:
                     break
         return with_actor(w, i, a)

@@ -35,7 +35,6 @@ ASSUMPTIONS: Mapping[str, str] = {
 }
 """What safety rests on. Leave one out of `assume` to see which steps need it."""
 
-MOVES_A_WALK = 200
 DEFAULT_BUDGET = 200_000
 
 Progress = Callable[[str, str, int], None]
@@ -205,10 +204,10 @@ def _walked(plans: tuple[EdgePlan, ...], share: int, seed: int, premises: Premis
     if premises.progress:
         premises.progress("random walks", f"seed {seed}", 0)
     guards = {**{s.name: s.guard for p in plans for s in p.steps}, **dict(premises.really)}
-    # A blind step's own claim counts, because nothing else can; so there an early claim is believed.
-    bounds = ROUGH._replace(early_claim=0) if Guard.BLIND in guards.values() else ROUGH
+    # A blind step's own claim counts, because nothing else can; so there a false one is believed.
+    bounds = ROUGH._replace(early_claim=0, false_refusal=0) if Guard.BLIND in guards.values() else ROUGH
     cfg = _config(plans, bounds, premises, actors=3)
-    found = walk(cfg, walks=max(1, share // MOVES_A_WALK), seed=seed)
+    found = walk(cfg, moves=share, seed=seed)
     if not found.violation:
         return found, None
     schedule = Schedule(cfg, found.trace)

@@ -43,7 +43,7 @@ def check_unit(cfg: Config, w: World, drafts: tuple[Draft, ...], after: TaskStat
     Raises:
         Violation: It is not so.
     """
-    place = {s.name: n for n, s in enumerate(cfg.steps)}
+    place = cfg.place
     for d in drafts:
         match d.body:
             case Applied() if not done(cfg, w, place[d.step]):

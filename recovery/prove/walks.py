@@ -16,10 +16,10 @@ from recovery.prove.world import Bounds, Config, Move, Violation, World
 MAX_MOVES = 600
 """A walk is given up after as many; nearly all end long before."""
 
-MISFORTUNE = 0.15
-"""How often a misfortune is chosen where one is possible."""
+MISFORTUNE = (0.02, 0.1, 0.3)
+"""How often a misfortune is chosen where one is possible; each walk has one of these, or few would get far."""
 
-RARE = frozenset({"an operator pauses", "an operator asks to cancel", "an operator cancels"})
+RARE = ("an operator pauses", "an operator asks to cancel", "an operator cancels", " gets lost", " gives up on ")
 """No misfortunes, but as frequent as other moves they would end most walks before anything has happened."""
 
 ROUGH = Bounds(
@@ -38,40 +38,51 @@ class Walked:
     trace: tuple[str, ...] = ()
 
 
-def walk(cfg: Config, *, walks: int, seed: int) -> Walked:
-    """Walk at random until a violation is met or all walks are done; the same seed walks the same ways."""
-    rules, moves = Rules(cfg), 0
-    for n in range(walks):
-        trace, violation = _one(rules, Random(f"{seed}/{n}"))  # noqa: S311  (no secret)
-        moves += len(trace)
+def walk(cfg: Config, *, moves: int, seed: int) -> Walked:
+    """Walk at random, again and again, until a violation is met or so many moves were made; a seed fixes the ways."""
+    rules, walks, made = Rules(cfg), 0, 0
+    while made < moves:
+        trace, violation = _one(rules, Random(f"{seed}/{walks}"))  # noqa: S311  (no secret)
+        walks, made = walks + 1, made + max(1, len(trace))
         if violation:
-            return Walked(n + 1, moves, violation, shortened(rules, trace))
-    return Walked(walks, moves)
+            return Walked(walks, made, violation, shortened(rules, trace))
+    return Walked(walks, made)
 
 
 def _one(rules: Rules, rng: Random) -> tuple[tuple[str, ...], str]:
-    world, trace = rules.cfg.start(), list[str]()
+    world, trace, rate = rules.cfg.start(), list[str](), rng.choice(MISFORTUNE)
     for _ in range(MAX_MOVES):
-        moves, violation = _possible(rules, world)
-        if violation and (not moves or rng.random() < 1 / (len(moves) + 1)):
-            return (*trace, f"!! {violation}"), violation
-        if not moves:
+        try:
+            move = _next(rules, world, rng, rate)
+        except Violation as v:
+            return (*trace, f"!! {v}"), str(v)
+        if move is None:
             break
-        bad = [m for m in moves if m[1] or m[0] in RARE]
-        good = [m for m in moves if not m[1] and m[0] not in RARE]
-        label, _, world = rng.choice(bad if bad and (not good or rng.random() < MISFORTUNE) else good)
-        trace.append(label)
+        trace.append(move[0])
+        world = move[2]
     return tuple(trace), ""
 
 
-def _possible(rules: Rules, world: World) -> tuple[list[Move], str]:
-    """The moves up to the first that leads where no world may be."""
-    moves: list[Move] = []
-    try:
-        moves.extend(rules.moves(world))
-    except Violation as v:
-        return moves, str(v)
-    return moves, ""
+def _next(rules: Rules, world: World, rng: Random, rate: float) -> Move | None:
+    """
+    Let somebody move. Who is drawn first, since to find every move of the world would cost many times as much.
+
+    Raises:
+        Violation: Whoever was drawn can get where no world may be.
+    """
+    movers, left = rules.movers(world), list[Move]()
+    rng.shuffle(movers)
+    for mover in movers:
+        good, bad = list[Move](), list[Move]()
+        for move in mover:
+            if move[2] != world:  # a busy lock found busy would be every other move
+                (bad if move[1] or any(words in move[0] for words in RARE) else good).append(move)
+        if bad and rng.random() < rate:
+            return rng.choice(bad)
+        if good:
+            return rng.choice(good)
+        left += bad
+    return rng.choice(left) if left else None
 
 
 def shortened(rules: Rules, trace: tuple[str, ...]) -> tuple[str, ...]:

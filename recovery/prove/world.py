@@ -7,7 +7,8 @@ Only what a later move may depend on is kept, so that worlds that behave alike f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from journal import engine
@@ -134,10 +135,14 @@ class Config:
     really: tuple[tuple[str, Guard], ...] = ()  # steps whose far side is not what their declaration says
     next_action: NextAction = engine.next_action
     learn: Learn = engine.learn
+    # Follows from the plans, and is asked for at every move.
+    steps: tuple[StepPlan, ...] = field(init=False, repr=False, compare=False)
+    place: dict[str, int] = field(init=False, repr=False, compare=False)  # step -> its place among `steps`
 
-    @property
-    def steps(self) -> tuple[StepPlan, ...]:
-        return tuple(s for p in self.plans for s in p.steps)
+    def __post_init__(self) -> None:
+        steps = tuple(s for p in self.plans for s in p.steps)
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "place", {s.name: n for n, s in enumerate(steps)})
 
     def guard(self, step: StepPlan) -> Guard:
         """How the far side of a step behaves; the engine knows only what was declared."""
@@ -175,33 +180,46 @@ class Route:
         return self._edges.get(stage)
 
 
-# -- small changes of a world ------------------------------------------------------------------------------------------
+# -- small changes of a world. Millions of them are made, and `_replace` would cost more than everything else. ---------
 
 
 def with_side(w: World, n: int, side: Side) -> World:
     """Change the far side of one step."""
-    return w._replace(sides=(*w.sides[:n], side, *w.sides[n + 1 :]))
+    sides = (*w.sides[:n], side, *w.sides[n + 1 :])
+    return World(w.task, sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
 
 
 def with_actor(w: World, i: int, actor: Actor) -> World:
     """Change one actor."""
-    return w._replace(actors=(*w.actors[:i], actor, *w.actors[i + 1 :]))
+    actors = (*w.actors[:i], actor, *w.actors[i + 1 :])
+    return World(w.task, w.sides, w.net, actors, w.lock, w.doom, w.left, w.durable, w.saved)
 
 
 def with_net(w: World, requests: Iterable[Request]) -> World:
     """Let exactly these requests be on their way; their order means nothing."""
-    return w._replace(net=tuple(sorted(requests)))
+    net = tuple(sorted(requests))
+    return World(w.task, w.sides, net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
+
+
+def with_lock(w: World, holder: int) -> World:
+    """Let this actor's process hold the task's lock."""
+    return World(w.task, w.sides, w.net, w.actors, holder, w.doom, w.left, w.durable, w.saved)
+
+
+def with_task(w: World, task: TaskState) -> World:
+    """Let the journal say this."""
+    return World(task, w.sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
 
 
 def without(w: World, r: Request) -> World:
     """Take one request off its way."""
     k = w.net.index(r)
-    return w._replace(net=w.net[:k] + w.net[k + 1 :])
+    return with_net(w, w.net[:k] + w.net[k + 1 :])
 
 
 def only_remote(w: World) -> World:
     """The local children are gone; what has left this machine stays."""
-    return w._replace(net=tuple(r for r in w.net if r.remote))
+    return with_net(w, (r for r in w.net if r.remote))
 
 
 def forget_sender(w: World, sender: str) -> World:
@@ -215,11 +233,17 @@ def kill(w: World, *which: int) -> World:
     """End these actors' processes: their locks fall free, their children and requests live on."""
     for i in which:
         w = forget_sender(w, f"{NAMES[i]}{w.actors[i].life}")
-        w = w._replace(lock=NOBODY if w.lock == i else w.lock)
+        w = with_lock(w, NOBODY) if w.lock == i else w
         w = with_actor(w, i, Actor(int(w.task.owner == f"{NAMES[i]}0")))
     return w
 
 
 def spend(w: World, what: str) -> World:
     """One chance less."""
-    return w._replace(left=Bounds(*(n - (f == what) for f, n in zip(Bounds._fields, w.left, strict=True))))
+    left = _less(w.left, what)
+    return World(w.task, w.sides, w.net, w.actors, w.lock, w.doom, left, w.durable, w.saved)
+
+
+@lru_cache(maxsize=4096)
+def _less(left: Bounds, what: str) -> Bounds:
+    return Bounds(*(n - (f == what) for f, n in zip(Bounds._fields, left, strict=True)))

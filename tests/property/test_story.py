@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from journal.errors import InvalidInputError
-from journal.words import Guard
 from recovery.prove.explorer import explore
 from recovery.prove.replay import Schedule, read_schedule, replay
 from recovery.prove.story import ASSUMPTIONS, Report, prove, small
@@ -13,7 +12,7 @@ from recovery.prove.walks import ROUGH, walk
 from recovery.prove.world import Bounds, Config
 from tests.conftest import Counts
 from tests.property.mutants import fence_as
-from tests.property.worlds import DEPLOY_ALONE, EFFECTS, B, E, F, P, one, two
+from tests.property.worlds import DEPLOY_ALONE, ROUGH_WAYS, E, F, P, one
 
 ALL = frozenset(ASSUMPTIONS)
 
@@ -63,25 +62,24 @@ def test_a_file_that_is_no_schedule_is_refused(text: str) -> None:
 
 
 @pytest.mark.proves("T2")
-@pytest.mark.parametrize("guard", EFFECTS)
-def test_rough_walks_find_nothing(guard: Guard, counts: Counts) -> None:
-    """Three actors and every misfortune at once, over two steps."""
-    bounds = ROUGH._replace(early_claim=0) if guard is B else ROUGH
-    walked = walk(Config(two(guard, E), bounds, actors=3), walks=counts.of(30, most=20_000), seed=7)
+@pytest.mark.parametrize("name", ROUGH_WAYS)
+def test_a_hundred_thousand_random_moves_find_nothing(name: str, counts: Counts) -> None:
+    """Three actors and every misfortune at once."""
+    walked = walk(ROUGH_WAYS[name], moves=counts.of(100_000, most=10_000_000) // len(ROUGH_WAYS), seed=7)
     assert walked.violation == "", "\n".join(walked.trace)
 
 
 def test_walks_find_a_mutant_and_shorten_what_they_found() -> None:
     cfg = Config(one(F), Bounds(), next_action=fence_as(lambda f: (f[0], 0)))
-    walked = walk(cfg, walks=3000, seed=1)
+    walked = walk(cfg, moves=100_000, seed=1)
     assert walked.violation == "double: x landed twice"
     assert len(walked.trace) <= 2 * len(explore(cfg).trace)
 
 
 def test_the_same_seed_walks_the_same_ways() -> None:
     cfg = Config((DEPLOY_ALONE,), ROUGH)
-    assert walk(cfg, walks=3, seed=5) == walk(cfg, walks=3, seed=5)
-    assert walk(cfg, walks=3, seed=5).moves != walk(cfg, walks=3, seed=6).moves
+    assert walk(cfg, moves=300, seed=5) == walk(cfg, moves=300, seed=5)
+    assert walk(cfg, moves=300, seed=5).moves != walk(cfg, moves=300, seed=6).moves
 
 
 def test_a_pipeline_is_searched_edge_by_edge_and_as_a_whole() -> None:

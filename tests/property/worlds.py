@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from journal.plan import EdgePlan, StepPlan, intern_plan
 from journal.words import Guard
+from recovery.prove.walks import ROUGH
 from recovery.prove.world import Bounds, Config
 
 R, E, F, P, B, W = (
@@ -55,6 +56,19 @@ DEPLOY_ALONE = edge(
     step("deploy_init", E, adopts=False, ends_owner=True), step("deploy_verified", W), source="deploy", target="done"
 )
 MERGE_ALONE = (edge(*MERGE.steps, source="deploy-staging", target="deploy"),)
+
+
+def rough(plans: tuple[EdgePlan, ...]) -> Config:
+    """Every misfortune at once, and a third actor. A blind step's claims count, so there they are true."""
+    blind = any(s.guard is B for p in plans for s in p.steps)
+    return Config(plans, ROUGH._replace(early_claim=0, false_refusal=0) if blind else ROUGH, actors=3)
+
+
+ROUGH_WAYS = {
+    "one step, refused, back": rough(one(E, on_failure="z")),
+    **{f"{first} and {second}": rough(two(first, second)) for first in EFFECTS for second in EFFECTS},
+    "the default pipeline": rough((MERGE, DEPLOY)),
+}
 
 
 def reduced(plans: tuple[EdgePlan, ...], bounds: Bounds = CRASHES) -> Config:
