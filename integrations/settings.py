@@ -20,6 +20,7 @@ from integrations.alerts.config import AlertsConfig
 from integrations.host.config import HostConfig, Scope
 from integrations.plane.config import PlaneConfig
 from journal.errors import InvalidInputError, PipelineError
+from journal.log.postgres.connect import Server
 
 DEFAULT_FILE = Path("journal.toml")
 
@@ -33,7 +34,10 @@ class JournalSection(_Section):
 
     db: Path = Path("journal.db")
     engine: Literal["sqlite", "postgres"] = "sqlite"
-    dsn: str = ""
+    dsn: str = Field(
+        default="", repr=False
+    )  # of the engine postgres; ORCH_DSN or ORCH_DSN_FILE where it holds a password
+    standbys: int = Field(default=0, ge=0, le=16)  # synchronous standbys without which nothing is written
 
 
 class ServeSection(_Section):
@@ -182,6 +186,8 @@ class Environment(BaseSettings):
     reaper_max_running_s: int | None = None
     reaper_finalize_grace_s: int | None = None
     db: Path | None = None
+    dsn: str = Field(default="", repr=False)
+    dsn_file: Path | None = None
     host: str | None = None
     port: int | None = Field(default=None, ge=0, le=65535)
     running_version: str = ""
@@ -218,6 +224,17 @@ class Settings(BaseModel):
         if self.environment.db:
             return self.environment.db.absolute()
         return self.path(self.values.host.db if self.values.host else self.values.journal.db)
+
+    @property
+    def dsn(self) -> str:
+        """Where the log lies on a server; "" = nowhere was named."""
+        return _secret("ORCH_DSN_FILE", self.environment.dsn, self.environment.dsn_file) or self.values.journal.dsn
+
+    @property
+    def server(self) -> Server | None:
+        """The server that holds the log; None = it lies in the file."""
+        section = self.values.journal
+        return Server(self.dsn, section.standbys) if section.engine == "postgres" else None
 
     @property
     def overlay(self) -> HostConfig | None:
@@ -283,7 +300,8 @@ class Settings(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never be stored or logged."""
         forge, tracker = (self.gitea_token, self.gitea_webhook_secret), (self.plane_token, self.plane_webhook_secret)
-        return tuple(s for s in (self.operator_token, self.reader_token, *forge, *tracker, self.telegram_token) if s)
+        own = (self.operator_token, self.reader_token, self.server.password if self.server else "")
+        return tuple(s for s in (*own, *forge, *tracker, self.telegram_token) if s)
 
     def path(self, path: Path) -> Path:
         """A path of the file as an absolute one."""
@@ -329,7 +347,31 @@ def load(file: Path | None = None, *, db: Path | None = None, environment: Envir
     if db is not None:
         env = env.model_copy(update={"db": db})
     base = chosen.absolute().parent if chosen else Path.cwd()
-    return Settings(file=chosen, base=base, values=values.model_copy(update={"pipeline": pipeline}), environment=env)
+    values = values.model_copy(update={"pipeline": pipeline})
+    settings = Settings(file=chosen, base=base, values=values, environment=env)
+    _check_engine(settings)
+    return settings
+
+
+def _check_engine(settings: Settings) -> None:
+    """
+    Ask of the engine what no single key can be asked.
+
+    Raises:
+        InvalidInputError: A server without a DSN, a DSN without its engine, or a server beside a host's database.
+    """
+    section, where = settings.values.journal, f"{settings.file or 'built-in defaults'}: journal"
+    if section.engine == "sqlite":
+        if section.dsn or section.standbys:
+            key = "dsn" if section.dsn else "standbys"
+            raise InvalidInputError(what=f"{where}.{key}", why='is for engine = "postgres"; set that, or remove it')
+        return
+    if not settings.dsn:
+        why = "is missing; set it to postgresql://ROLE@HOST/DATABASE, or ORCH_DSN_FILE to a file that holds it"
+        raise InvalidInputError(what=f"{where}.dsn", why=why)
+    if settings.values.host is not None:
+        why = 'a journal in a host\'s database shares its transactions; use engine = "sqlite" there'
+        raise InvalidInputError(what=f"{where}.engine", why=why)
 
 
 def _environment() -> Environment:

@@ -57,6 +57,7 @@ from journal.advance import Wrap
 from journal.clock import SystemClock
 from journal.errors import InvalidInputError, JournalError, PipelineError, StoreUnavailableError
 from journal.journal import Pending
+from journal.log.postgres.upstream import PostgresUpstream
 from journal.ownership import LockFile
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
@@ -193,6 +194,7 @@ def open_journal(
         wrap=wrap,
         writer_lock=writer_lock,
         companion=HostTable(settings.overlay) if settings.overlay else None,
+        upstream=PostgresUpstream(settings.server) if settings.server and write else None,
         takes=settings.scope.takes,
     )
 

@@ -30,6 +30,7 @@ from journal.log.companion import Companion
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Astray, Unit, Written
+from journal.log.upstream import Upstream
 from journal.logs import leave_values_out
 from journal.ownership import LockFile, Locks, read_holder
 from journal.pipeline import Pipeline
@@ -116,6 +117,7 @@ class Journal:
         wrap: Wrap | None = None,
         writer_lock: LockFile | None = None,
         companion: Companion | None = None,
+        upstream: Upstream | None = None,
         takes: Callable[[str], bool] = lambda repo: True,
     ) -> Pending[Self]:
         """
@@ -135,6 +137,7 @@ class Journal:
             wrap: Stands before the ports of every run (crash points in demo and tests).
             writer_lock: The lock, if the caller has it already (a standby that took over).
             companion: A host's table in the same file that shows the stages; then the file is the host's.
+            upstream: The log on a server that several hosts share; the file is then this host's copy of it.
             takes: Whether a repository takes part (FR-7); tasks of others are neither opened nor driven.
 
         Raises:
@@ -156,6 +159,7 @@ class Journal:
                 wrap,
                 writer_lock,
                 companion,
+                upstream,
                 takes,
             )
         )
@@ -175,6 +179,7 @@ class Journal:
         wrap: Wrap | None,
         lock: LockFile | None,
         companion: Companion | None,
+        upstream: Upstream | None,
         takes: Callable[[str], bool],
     ) -> Self:
         leave_values_out()
@@ -188,7 +193,7 @@ class Journal:
         try:
             log = await SqliteLog.open(
                 path, write=write, clock=clock, new_id=ids.instance, projections=projections, redact=redact,
-                companion=companion,
+                companion=companion, upstream=upstream,
             )  # fmt: skip
         except BaseException:
             if lock is not None:

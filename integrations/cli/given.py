@@ -33,8 +33,20 @@ class Given:
         return load(self.config, db=self.db)
 
     def database(self) -> Path:
-        """Where the log lies; with `--db` nothing else needs to be right."""
-        return self.db.absolute() if self.db is not None and self.config is None else self.settings().db
+        """
+        Where the log lies, for reading; with `--db` alone nothing else needs to be right, and nothing is changed.
+
+        A copy of a log on a server is brought up to it first.
+        """
+        if self.db is not None and self.config is None:
+            return self.db.absolute()
+        settings = self.settings()
+        if settings.server is not None:
+            from integrations.cli.output import complain
+            from integrations.following import bring_up
+
+            bring_up(settings, settings.server, complain)
+        return settings.db
 
 
 def given(ctx: typer.Context) -> Given:

@@ -39,7 +39,7 @@ def recover(
         raise typer.Exit(USAGE)
     out, settings = Output(options), options.settings()
     configure_logs("warning", secrets=settings.secrets)
-    if not settings.db.exists():
+    if not settings.db.exists() and settings.server is None:
         raise StoreUnavailableError(
             path=str(settings.db), why="no such file", remedy="`journal init` creates a journal"
         )

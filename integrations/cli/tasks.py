@@ -110,7 +110,7 @@ def write(options: Given, here: Callable[[Journal], Awaitable[Any]], there: Requ
     settings = options.settings()
     configure_logs("warning", secrets=settings.secrets)
     remote = Remote(settings.db)
-    if not settings.db.exists():
+    if not settings.db.exists() and settings.server is None:
         raise StoreUnavailableError(
             path=str(settings.db), why="no such file", remedy="`journal init` creates a journal"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from journal.errors import JournalError, StoreUnavailableError
 
@@ -44,6 +44,14 @@ class Server:
         user, _, hosts = parts.netloc.rpartition("@")
         user = user.partition(":")[0]
         return urlunsplit((parts.scheme, f"{user}@{hosts}" if user else hosts, parts.path, "", ""))
+
+    @property
+    def password(self) -> str:
+        """The password in the DSN; "" = none."""
+        try:
+            return unquote(urlsplit(self.dsn).password or "")
+        except ValueError:
+            return ""
 
 
 def driver(server: Server) -> ModuleType:
