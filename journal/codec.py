@@ -35,12 +35,18 @@ BODIES: dict[Kind, type[Body]] = {body.kind: body for body in get_args(Body) if 
 
 _KINDS = {kind.value: kind for kind in BODIES}
 
-SCHEMAS: dict[Kind, int] = dict.fromkeys(BODIES, 1)
-"""The shape that is written today, per kind."""
+SCHEMAS: dict[Kind, int] = dict.fromkeys(BODIES, 1) | {Kind.ACQUIRED: 2}
+"""The newest shape, per kind."""
+
+ADDED: dict[tuple[Kind, int], str] = {(Kind.ACQUIRED, 2): "trace"}
+"""(kind, schema) -> the field that came with it, where that is all that came (decision 0020).
+
+Such a body is stored in the schema before while the field has its default, so that the version before still reads it,
+and is read without being lifted: what is left out has its default."""
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[tuple[Kind, int], Upcaster] = {}
-"""(kind, old schema) -> what turns its data into the next schema's. Empty while every kind is in its first shape."""
+"""(kind, old schema) -> what turns its data into the next schema's, where the shape itself changed."""
 
 _EVIDENCE = frozenset({"seen", "reply", "expected"})
 
@@ -90,12 +96,32 @@ def decode(kind: str, schema: int, text: str) -> Body:
             why=f"newer than {SCHEMAS[known]}, the newest known here",
             remedy="install the newer version",
         )
-    if schema == SCHEMAS[known]:
+    lifts = _lifts(known, schema)
+    if not lifts:
         return _build(known, text)
     data = json.loads(text)
-    for number in range(schema, SCHEMAS[known]):
-        data = UPCASTERS[known, number](data)
+    for lift in lifts:
+        data = lift(data)
     return _build(known, json.dumps(data))
+
+
+def schema_of(body: Body) -> int:
+    """The schema a body is stored in: the lowest that holds it, so that an older version reads whatever it can."""
+    number = SCHEMAS[body.kind]
+    while (added := ADDED.get((body.kind, number))) and getattr(body, added) == dict(_DEFAULTS[body.kind])[added]:
+        number -= 1
+    return number
+
+
+def is_canonical(body: Body, schema: int, text: str) -> bool:
+    """Whether a stored text and its schema are what this program stores for the body; a lifted body's are not asked."""
+    return bool(_lifts(body.kind, schema)) or (encode(body) == text and schema_of(body) == schema)
+
+
+def _lifts(kind: Kind, schema: int) -> list[Upcaster]:
+    """What brings a body of an older schema up to the newest; nothing where only fields were added since."""
+    older = range(schema, SCHEMAS[kind])
+    return [UPCASTERS[kind, number] for number in older if (kind, number + 1) not in ADDED] if older else []
 
 
 def _build(kind: Kind, text: str) -> Body:

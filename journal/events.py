@@ -55,13 +55,18 @@ class HeadChanged:
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """A term of ownership began. `before` names the owner whose term had no end, `cause` why it is over."""
+    """
+    A term of ownership began. `before` names the owner whose term had no end, `cause` why it is over.
+
+    `trace`: the id of the run's OpenTelemetry trace, 32 hex digits, where something collects traces; decides nothing.
+    """
 
     kind: ClassVar[Kind] = Kind.ACQUIRED
     owner: Owner
     plan: EdgePlan
     before: str = ""
     cause: Cause = Cause.NONE
+    trace: str = ""  # schema 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class EpochStory:
     ended_at: int = 0  # 0 = still running, or ended without a word
     ending: str = ""  # as in `released`, or "reclaimed"
     reason: str = ""
+    trace: str = ""  # id of its OpenTelemetry trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,9 @@ def _acquired(s: Story, e: Event, body: Acquired) -> Story:
     if cause:
         s = replace(_ended(s, e, "reclaimed", cause), reclaims=s.reclaims | {cause: s.reclaims.get(cause, 0) + 1})
     term = EpochStory(
-        d.epoch, d.generation, body.owner, d.actor, body.plan.source, body.plan.target, e.at, body.before, cause
-    )
+        d.epoch, d.generation, body.owner, d.actor, body.plan.source, body.plan.target, e.at, body.before, cause,
+        trace=body.trace,
+    )  # fmt: skip
     return replace(s, epochs=(*s.epochs, term))
 
 

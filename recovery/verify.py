@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from journal.chain import GENESIS, hash_body, header, link
-from journal.codec import SCHEMAS, encode
+from journal.codec import is_canonical
 from journal.errors import DamagedError, InvalidInputError, JournalError
 from journal.events import Event, Sealed, Unread
 from journal.log.rows import as_far_as_known, from_row
@@ -217,7 +217,7 @@ def _body_faults(row: Sequence[Any]) -> tuple[list[tuple[str, str]], Event | Non
     faults = []
     try:
         event = from_row(row)
-        if event.schema == SCHEMAS[event.kind] and encode(event.draft.body) != event.body_text:
+        if not is_canonical(event.draft.body, event.schema, event.body_text):
             faults.append(("I3", "the body is not in its canonical form"))
     except DamagedError as error:
         return [("I3", str(error))], None

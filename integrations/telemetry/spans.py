@@ -1,7 +1,8 @@
 """
 Spans of OpenTelemetry for runs and their steps, where the extra `otel` is installed; nothing at all where it is not.
 
-Who collects them is the host's choice: without a provider the API's spans are empty, and no event depends on them.
+Who collects them is the host's choice: without a provider the API's spans are empty, and the events are the same. With
+one, `acquired` names the trace, so that an audit leads to what was collected; nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from journal.actions import (
@@ -74,6 +76,7 @@ class Traced:
         if self._run is not None:
             for draft in drafts:
                 self._tell(self._run, draft)
+            drafts = tuple(_traced(draft, self._run) for draft in drafts)
         return await self._inner.append(drafts)
 
     def _tell(self, run: Span, draft: Draft) -> None:
@@ -118,6 +121,14 @@ class Traced:
         attributes = {"journal.task": self._task} | attributes
         with self._tracer.start_as_current_span(name, context=context, attributes=attributes) as span:
             yield span
+
+
+def _traced(draft: Draft, run: Span) -> Draft:
+    """The beginning of a term says in which trace it stands; without a collector there is none, and nothing is said."""
+    context = run.get_span_context()
+    if not isinstance(draft.body, Acquired) or not context.is_valid:
+        return draft
+    return replace(draft, body=replace(draft.body, trace=f"{context.trace_id:032x}"))
 
 
 def _of(step: StepPlan, fence: tuple[int, int] = (0, 0)) -> dict[str, Any]:

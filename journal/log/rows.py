@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from journal.chain import hash_body, header, link
-from journal.codec import SCHEMAS, decode, encode
+from journal.codec import SCHEMAS, decode, encode, schema_of
 from journal.errors import UnknownEventError
 from journal.events import Draft, Event, StageMoved, Unread, key_of
 
@@ -51,7 +51,7 @@ def place(
     if redact is not None and (clean := redact(text)) != text:
         draft = replace(draft, body=decode(draft.kind, SCHEMAS[draft.kind], clean))
         text = clean
-    schema = SCHEMAS[draft.kind]
+    schema = schema_of(draft.body)
     body_hash = hash_body(text)
     head = header(
         position, task, version, draft.generation, draft.epoch, draft.kind, schema, draft.step, draft.attempt,

@@ -34,6 +34,7 @@ from tests.acting import desk, three_stages
 from tests.lived import ROOT, STEPS, World, pipeline
 
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("schema-*.sqlite"))
+TRACED = ROOT / "tests" / "golden" / "traced.sqlite"
 
 
 def copied(golden: Path, folder: Path) -> Path:
@@ -56,11 +57,13 @@ def test_every_schema_that_was_ever_written_has_its_golden_journal() -> None:
 
 
 @pytest.mark.proves("L4", "NFR-3", "A3")
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("golden", [*GOLDEN, TRACED], ids=lambda path: path.stem)
 async def test_a_journal_of_an_older_version_is_read_verified_and_continued(golden: Path, tmp_path: Path) -> None:
     path = copied(golden, tmp_path)
     before, bytes_before = rows(path), path.read_bytes()
     assert findings(path) == [] and path.read_bytes() == bytes_before  # looking at it migrates nothing
+    shapes = {row[6] for row in before if row[5] == "acquired"}  # kind and schema
+    assert shapes == {2 if golden == TRACED else 1}
     world = World()
     world.fates = {}  # the forge is back
     steps = dict.fromkeys(STEPS, world)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import codec
-from journal.codec import BODIES, BODY_LIMIT, SCHEMAS, decode, encode
+from journal.codec import BODIES, BODY_LIMIT, SCHEMAS, decode, encode, is_canonical, schema_of
 from journal.errors import DamagedError, InvalidInputError
 from journal.events import (
     Acquired,
@@ -32,6 +32,7 @@ from tests.builders import plan
 EXAMPLES: list[Body] = [
     Opened("acme/widgets", "feature/1", "main", "a" * 40, 7, "review"),
     Acquired(Owner("run-1", "i" * 32, "host", 1, "boot", 5), plan("merge_pr", lane="x"), "run-0", Cause.GONE),
+    Acquired(Owner("run-1"), plan("merge_pr"), trace="4bf92f3577b34da6a3ce929d0e0e4736"),
     Observed("open", Fact.UNKNOWN, Guard.PROBED, "wait", (("a", 1), ("b", None), ("c", True), ("d", 'é✓\n"\\')), ()),
     StageMoved("review", "testing", because=9),
     Released(Ending.WAITING, "not yet", 1500),
@@ -164,6 +165,17 @@ def test_an_older_shape_is_lifted_step_by_step(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(codec.UPCASTERS, (Kind.PARKED, 2), lambda old: {"reason": old["why"], "alert": ""})
     assert decode("parked", 1, '{"text":"x"}') == Parked("x", "")
     assert decode("parked", 2, '{"why":"x"}') == Parked("x", "")
+
+
+@pytest.mark.proves("L4", "I3")
+def test_a_body_without_what_was_added_is_stored_as_the_version_before_stored_it() -> None:
+    """Going back stays possible, and no hash of an old event changes (decision 0020)."""
+    plain, traced = Acquired(Owner("r"), plan("merge_pr")), Acquired(Owner("r"), plan("merge_pr"), trace="f" * 32)
+    assert (schema_of(plain), schema_of(traced), schema_of(Parked("", ""))) == (1, 2, 1)
+    assert decode("acquired", 1, encode(plain)) == decode("acquired", 2, encode(plain)) == plain
+    assert is_canonical(plain, 1, encode(plain)) and is_canonical(traced, 2, encode(traced))
+    assert not is_canonical(plain, 2, encode(plain)), "a second form of the same body"
+    assert not is_canonical(traced, 1, encode(traced)), "a field that the schema does not have"
 
 
 @pytest.mark.proves("L6")
