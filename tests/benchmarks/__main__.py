@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from integrations.cli import collect_seldom
 from integrations.telemetry.logs import configure_logs
 from tests.benchmarks import appends, peers, reading, recovering, report, serving, starting, stepping
 from tests.benchmarks.logs import Logs
@@ -74,6 +75,7 @@ def main() -> None:
     if kind not in ("quick", "full"):
         parser.error(f"BENCH is '{kind}'; use BENCH=quick, or leave it unset")
     configure_logs("warning")
+    collect_seldom()  # as every command and the service do
     given.dir.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         rows = asyncio.run(_measure(given.parts or list(PARTS), QUICK if kind == "quick" else FULL, Path(folder)))
