@@ -26,6 +26,8 @@ from integrations.actors import Actors
 from integrations.alerts.outbox import Outbox
 from integrations.deploy.launch import ensure_deployer
 from integrations.duties import keep
+from integrations.host.observe import leave_mark, settle_in
+from integrations.host.table import HostTable
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
 from integrations.settings import Settings
@@ -164,6 +166,8 @@ class Service:
 
     async def _recover(self, journal: Journal) -> None:
         """Decide every open task before any actor starts; re-drives go through the dispatcher and its limits."""
+        if (overlay := self.settings.overlay) is not None:
+            await settle_in(journal, HostTable(overlay), self.settings.scope, self.settings.db)
         await self._resume_deploys()
         plan = await make_plan(journal)
         for f in plan.forecasts:
@@ -244,6 +248,8 @@ async def serve(
         StoreError: The journal cannot be opened.
     """
     if not settings.environment.transition_journal_enabled:
+        if settings.overlay:
+            leave_mark(settings.db)
         why = "the host goes on by itself" if settings.overlay else "there is no host to return to; switch it on"
         raise InvalidInputError(what="ORCH_TRANSITION_JOURNAL_ENABLED", why=f"is off, and {why}")
     version = running_version(settings)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -19,7 +18,7 @@ from integrations.duties import keep
 from integrations.host.config import HostConfig, Scope
 from integrations.host.earlier import AsBefore, Earlier
 from integrations.host.looks import Looks
-from integrations.host.observe import leave_astray, observe, record_switch, row_of
+from integrations.host.observe import leave_astray, leave_mark, row_of, settle_in
 from integrations.host.shown import figures, queue_block
 from integrations.host.table import HostTable
 from journal.boundary import never_raises
@@ -27,7 +26,7 @@ from journal.clock import SystemClock
 from journal.errors import InvalidInputError, JournalError, StoreUnavailableError
 from journal.journal import Journal, NewTask, Pending
 from journal.names import shown
-from journal.ownership import is_held, lock_folder
+from journal.ownership import is_held
 from journal.ports import Clock
 from journal.results import Advanced, Done, LostRace, Refused, Result, Unavailable
 from journal.state import TaskState
@@ -40,9 +39,6 @@ Opening = Callable[[], Pending[Journal]]
 
 TRY_AGAIN_S = 5.0
 """Between two tries to open a journal that could not be opened."""
-
-OFF = "switched-off"
-"""A file beside the locks: the switch was off while a journal was there, so its open tasks are observed anew (O7)."""
 
 
 class HostBridge:
@@ -79,7 +75,7 @@ class HostBridge:
     async def start(self) -> None:
         """Open the journal, observe what is open, take up what was left in the middle. Never raises."""
         if self._scope.empty:
-            self._leave_mark()
+            leave_mark(self._config.db)
             return
         await self._shown("start", _nothing)  # a failure is in the log, and in every transition that is asked for
 
@@ -216,27 +212,14 @@ class HostBridge:
     async def _opened(self) -> Journal:
         journal = await self._opening()
         try:
-            mark = lock_folder(self._config.db) / OFF
-            was_off = mark.exists()
-            if was_off:
-                await record_switch(journal, "the switch is on again")
-            strayed = await observe(journal, self._table, self._scope, audit=was_off)
-            mark.unlink(missing_ok=True)  # only now: whoever dies before observes anew
+            await settle_in(journal, self._table, self._scope, self._config.db)
         except BaseException:
             await journal.close()
             raise
         looks = Looks(journal, self._scope, self._earlier.moved)
         # Kept: what the host does in `moved` may fail too, and must not end our looking.
         self._looking = asyncio.create_task(keep("looks", looks.serve, self._clock), name="looks")
-        logger.info("host_adopted", db=str(self._config.db), was_off=was_off, strayed=strayed)
         return journal
-
-    def _leave_mark(self) -> None:
-        """Only where a journal was before; else not even a folder is made."""
-        folder = lock_folder(self._config.db)
-        if folder.is_dir():
-            with suppress(OSError):
-                (folder / OFF).touch()
 
 
 async def _nothing(journal: Journal) -> dict[str, Any]:

@@ -8,6 +8,9 @@ middle is left to a person. Settled effects are asked about once more.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
+
 import structlog
 
 from integrations.host.config import Scope
@@ -17,6 +20,7 @@ from journal.events import Draft, Switched
 from journal.journal import Journal
 from journal.log.unit import Unit, Written
 from journal.names import shown
+from journal.ownership import lock_folder
 from journal.results import Done
 from journal.state import TaskState
 from journal.words import Hold
@@ -30,6 +34,32 @@ logger = structlog.get_logger(__name__)
 ACTOR = "startup"
 PAGE = 500
 AWAY = "while the journal took no part"
+OFF = "switched-off"
+"""A file beside the locks: the switch was off while a journal was there, so its open tasks are observed anew (O7)."""
+
+
+def leave_mark(db: Path) -> None:
+    """Remember that the switch is off, where a journal was before; else not even a folder is made."""
+    folder = lock_folder(db)
+    if folder.is_dir():
+        with suppress(OSError):
+            (folder / OFF).touch()
+
+
+async def settle_in(journal: Journal, table: HostTable, scope: Scope, db: Path) -> None:
+    """
+    Bring a journal that was just opened in a host's file into line with it, whoever drives: host's bridge or service.
+
+    Raises:
+        JournalError: It could not be done; nothing may be driven.
+    """
+    mark = lock_folder(db) / OFF
+    was_off = mark.exists()
+    if was_off:
+        await record_switch(journal, "the switch is on again")
+    strayed = await observe(journal, table, scope, audit=was_off)
+    mark.unlink(missing_ok=True)  # only now: whoever dies before observes anew
+    logger.info("host_adopted", db=str(db), was_off=was_off, strayed=strayed)
 
 
 async def row_of(journal: Journal, table: HostTable, task: str) -> HostTask | None:

@@ -19,6 +19,8 @@ import pytest
 from integrations.host.config import Scope
 from integrations.host.earlier import AsBefore
 from integrations.host.observe import ACTOR
+from integrations.serve import serve
+from integrations.settings import load
 from journal.clock import this_process
 from journal.errors import InvalidInputError
 from journal.events import Reopened, Switched
@@ -28,6 +30,7 @@ from journal.pipeline import Edge, Pipeline
 from journal.results import Advanced, Parked, Refused, Unavailable
 from journal.words import Hold, Kind
 from projections import all_views
+from tests.contract.test_cli_writes import service
 from tests.example_host import scenario
 from tests.example_host.adopted import Orchestrator
 from tests.example_host.before import create_app
@@ -209,6 +212,32 @@ async def test_an_effect_that_vanished_while_the_switch_was_off_is_left_to_a_per
         assert (await journal.stream("T-1")).state.hold is Hold.PARKED
         answer = await host.bridge.advance("T-1", repo="acme/widgets", expect="deploy", to="done", actor="worker")
         assert isinstance(answer, Parked) and "merge_pr: absent" in answer.reason
+
+
+@pytest.mark.proves("O7", "FR-7")
+async def test_a_service_over_the_hosts_file_observes_it_before_it_drives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, ON) as host:
+        for task in ("STAYS", "MOVED", "ODD"):
+            host.create(task, "acme/widgets", "feature/1")
+            await moved(host, task, "architecture")
+    config = tmp_path / "journal.toml"
+    monkeypatch.setenv("ORCH_TRANSITION_JOURNAL_ENABLED", "false")
+    with pytest.raises(InvalidInputError, match="the host goes on by itself"):
+        await serve(load(config), port=0)
+    with closing(sqlite3.connect(tmp_path / "orchestrator.db", isolation_level=None)) as db:
+        db.execute("UPDATE tasks SET stage = 'review' WHERE id = 'MOVED'")
+        db.execute("UPDATE tasks SET stage = 'on-the-moon' WHERE id = 'ODD'")
+    before = len(written(tmp_path))
+    monkeypatch.setenv("ORCH_TRANSITION_JOURNAL_ENABLED", "true")
+    monkeypatch.setenv("ORCH_TRANSITION_JOURNAL_REPOS", "*")
+    with service(config):
+        told = [("", "switched"), ("MOVED", "reopened")]
+        told += [("ODD", kind) for kind in ("acquired", "parked", "released")]
+        assert written(tmp_path)[before:] == told
+    with service(config):
+        assert written(tmp_path)[before:] == told, "no switch in between: nothing is recorded or observed again"
 
 
 @pytest.mark.proves("NFR-2")
