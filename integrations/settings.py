@@ -350,7 +350,14 @@ def load(file: Path | None = None, *, db: Path | None = None, environment: Envir
     values = values.model_copy(update={"pipeline": pipeline})
     settings = Settings(file=chosen, base=base, values=values, environment=env)
     _check_engine(settings)
-    return settings
+    return settings if chosen else _beside_the_journal(settings)
+
+
+def _beside_the_journal(settings: Settings) -> Settings:
+    """Without a file, the markers of deploys lie beside the journal as its locks do, wherever `serve` was started."""
+    markers = str(settings.db.with_name(f"{settings.db.name}.deploys"))
+    steps = {n: t | {"folder": markers} if "folder" in t else t for n, t in settings.values.steps.items()}
+    return settings.model_copy(update={"values": settings.values.model_copy(update={"steps": steps})})
 
 
 def _check_engine(settings: Settings) -> None:

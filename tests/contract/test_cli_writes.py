@@ -84,6 +84,17 @@ def test_the_template_says_what_is_built_in() -> None:
     assert FileSettings.model_validate(tomllib.loads(TEMPLATE.read_text())) == FileSettings()
 
 
+def test_without_a_file_all_that_is_kept_lies_beside_the_journal_and_nothing_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    parts = build(load(db=tmp_path / "journal.db"))
+    assert [str(deploy.folder) for deploy in parts.deploys] == [f"{tmp_path}/journal.db.deploys"]
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_init_writes_a_configuration_that_works_and_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
     assert build(load(tmp_path / "journal.toml")).pipeline.first == "analysis"
     assert (tmp_path / "journal.db").exists()
