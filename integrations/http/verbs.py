@@ -7,6 +7,7 @@ What may be said when is for the journal to decide: a verb that does not fit the
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -38,67 +39,71 @@ Said = Done | Refused | Unavailable
 ANSWERS = answers(VerbDocument) | refusals(*WRITING)
 
 Call = Callable[[Journal, str, Any], Coroutine[Any, Any, Said]]
-VERBS: dict[str, tuple[type[VerbBody], Call]] = {
-    "pause": (PauseTask, lambda j, task, b: j.pause(task, reason=b.reason, actor=b.actor)),
-    "resume": (ResumeTask, lambda j, task, b: j.resume(task, reason=b.reason, actor=b.actor)),
-    "retry": (ResumeTask, lambda j, task, b: j.resume(task, reason=b.reason, actor=b.actor)),
-    "cancel": (CancelTask, lambda j, task, b: j.cancel(task, reason=b.reason, actor=b.actor)),
-    "reopen": (
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: its body, how it is put to the journal, and what it says of itself."""
+
+    body: type[VerbBody]
+    call: Call
+    does: str
+
+
+def _resume(journal: Journal, task: str, body: VerbBody) -> Coroutine[Any, Any, Said]:
+    return journal.resume(task, reason=body.reason, actor=body.actor)
+
+
+VERBS = {
+    "pause": Verb(
+        PauseTask,
+        lambda j, task, b: j.pause(task, reason=b.reason, actor=b.actor),
+        "Stop a task from being driven; an attempt that is in doubt stays so until it is resumed.",
+    ),
+    "resume": Verb(ResumeTask, _resume, "Let a paused or parked task be driven again."),
+    "retry": Verb(ResumeTask, _resume, "Let a parked task try again, with new attempts; the world is asked first."),
+    "cancel": Verb(
+        CancelTask,
+        lambda j, task, b: j.cancel(task, reason=b.reason, actor=b.actor),
+        "End a task before its next irreversible call; what may still land is settled first.",
+    ),
+    "reopen": Verb(
         ReopenTask,
         lambda j, task, b: j.reopen(task, stage=b.stage, head=b.head, reason=b.reason, actor=b.actor),
+        "Begin a new generation of a task at a stage: every step may run again, under new keys.",
     ),
-    "settle": (
+    "settle": Verb(
         SettleTask,
         lambda j, task, b: j.settle(task, applied=b.applied, evidence=b.evidence, reason=b.reason, actor=b.actor),
+        "Say how the attempt of a parked task ended; it is believed.",
     ),
 }
-"""Verb: its body, and how it is put to the journal; the page's forms say the same ones."""
+"""By name; the page's forms say the same ones."""
 
 
-@router.post("/tasks/{task}/pause", responses=ANSWERS, openapi_extra=documented(PauseTask, required=True))
-async def pause(request: Request, task: str) -> Response:
-    """Stop a task from being driven; an attempt that is in doubt stays so until it is resumed."""
-    return await _say(request, task, "pause")
+def _route(name: str, verb: Verb) -> None:
+    async def said(request: Request, task: str) -> Response:
+        require_token(request)
+        service, raw = service_of(request), await read_bytes(request)
+
+        async def make() -> Response:
+            return await say(service, task, name, raw)
+
+        return await answers_of(request).once(request, raw, make)
+
+    router.add_api_route(
+        f"/tasks/{{task}}/{name}",
+        said,
+        methods=["POST"],
+        name=name,
+        description=verb.does,
+        responses=ANSWERS,
+        openapi_extra=documented(verb.body, required=True),
+    )
 
 
-@router.post("/tasks/{task}/resume", responses=ANSWERS, openapi_extra=documented(ResumeTask, required=True))
-async def resume(request: Request, task: str) -> Response:
-    """Let a paused or parked task be driven again."""
-    return await _say(request, task, "resume")
-
-
-@router.post("/tasks/{task}/retry", responses=ANSWERS, openapi_extra=documented(ResumeTask, required=True))
-async def retry(request: Request, task: str) -> Response:
-    """Let a parked task try again, with new attempts; the world is asked first."""
-    return await _say(request, task, "retry")
-
-
-@router.post("/tasks/{task}/cancel", responses=ANSWERS, openapi_extra=documented(CancelTask, required=True))
-async def cancel(request: Request, task: str) -> Response:
-    """End a task before its next irreversible call; what may still land is settled first."""
-    return await _say(request, task, "cancel")
-
-
-@router.post("/tasks/{task}/reopen", responses=ANSWERS, openapi_extra=documented(ReopenTask, required=True))
-async def reopen(request: Request, task: str) -> Response:
-    """Begin a new generation of a task at a stage: every step may run again, under new keys."""
-    return await _say(request, task, "reopen")
-
-
-@router.post("/tasks/{task}/settle", responses=ANSWERS, openapi_extra=documented(SettleTask, required=True))
-async def settle(request: Request, task: str) -> Response:
-    """Say how the attempt of a parked task ended; it is believed."""
-    return await _say(request, task, "settle")
-
-
-async def _say(request: Request, task: str, verb: str) -> Response:
-    require_token(request)
-    service, raw = service_of(request), await read_bytes(request)
-
-    async def make() -> Response:
-        return await say(service, task, verb, raw)
-
-    return await answers_of(request).once(request, raw, make)
+for _name, _verb in VERBS.items():
+    _route(_name, _verb)
 
 
 async def say(service: Service, task: str, verb: str, raw: bytes) -> Response:
@@ -108,9 +113,8 @@ async def say(service: Service, task: str, verb: str, raw: bytes) -> Response:
     Raises:
         Problem, JournalError: It was not said.
     """
-    model, call = VERBS[verb]
-    wanted = parse(model, raw)
+    wanted = parse(VERBS[verb].body, raw)
     wanted.check()
     journal = writing(service)
     await known(service, task)
-    return from_result(await call(journal, task, wanted))
+    return from_result(await VERBS[verb].call(journal, task, wanted))

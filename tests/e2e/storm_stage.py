@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from integrations.demo.scenery import REPORTS, Scenery, build_scenery
+from integrations.demo.scenery import REPORTS, build_scenery
+from integrations.demo.stage import Stage
 from tests.doubles.plane import BOT, IDENTIFIER, PROJECT, WORKSPACE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,31 +26,12 @@ _WORK = "import os, sys; os.write(os.open(sys.argv[1], 1089, 0o600), (sys.argv[2
 
 
 @dataclass(frozen=True, slots=True)
-class StormStage:
-    """Where everything lies."""
-
-    folder: Path
-    scenery: Scenery
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "journal.toml"
-
-    @property
-    def db(self) -> Path:
-        return self.folder / "orchestrator.db"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "service.log"
+class StormStage(Stage):
+    """The demo's stage, with what a forge and a tracker add."""
 
     @property
     def ledger(self) -> Path:
-        return self.folder / "deploys" / "ledger.jsonl"
-
-    @property
-    def releases(self) -> Path:
-        return self.folder / "releases"
+        return self.deploys / "ledger.jsonl"
 
     @property
     def worked(self) -> Path:
