@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -48,6 +49,8 @@ FROM journal_instances
 _RECENT = _MEMBERS + "WHERE beat_at > clock_timestamp() - interval '1 day'"
 _ONE = _MEMBERS + "WHERE instance = $1"
 _END = "UPDATE journal_instances SET ended = $2, beat_at = clock_timestamp() WHERE instance = $1"
+
+_LEFT = "this process has left its hosts"
 
 RETRY_S = (0.1, 2.0)
 """First and longest pause before the next connection; doubles."""
@@ -92,6 +95,7 @@ class Pulse:
         self._ending = asyncio.Event()
         self._beating = threading.Event()  # the first beat reached the database
         self._failed: BaseException | None = None
+        self._said, self._leaving = "", False
         self._thread = threading.Thread(target=self._run, name="hosts", daemon=True)
 
     # -- what runs ask ------------------------------------------------------------------------------------------------
@@ -145,13 +149,13 @@ class Pulse:
             said: What proves that nothing of this process is left, e.g. that each run and child was seen to end;
                 "" = nothing does, and others go by our silence.
         """
+        self._said, self._leaving = said, True
         self.lease.give_up()
-        loop = self._loop
-        if loop is not None and self._thread.is_alive():
-            with suppress(Exception):  # whatever fails here looks like a crash, and is handled as one
-                async with asyncio.timeout(self._periods.suspect_s):
-                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._leave(said), loop))
-        await asyncio.to_thread(self._thread.join, self._periods.suspect_s)
+        if (loop := self._loop) is not None:
+            with suppress(RuntimeError):  # it ended by itself just now
+                loop.call_soon_threadsafe(self._ending.set)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join, self._periods.suspect_s)
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -160,7 +164,7 @@ class Pulse:
             asyncio.run(self._live())
         except BaseException as error:
             self._failed = error
-            logger.exception("hosts_thread_failed")
+            logger.warning("hosts_left", error=repr(error))
         finally:
             self.lease.give_up()
             self._loop = None
@@ -206,12 +210,15 @@ class Pulse:
                 await self._beat(connection)
             self._beating.set()
             await self._pause(self._periods.beat_s)
+        if self._said:
+            async with self._turn, asyncio.timeout(self._periods.stops_s):
+                await connection.execute(_END, self._me.instance, self._said)
 
     async def _beat(self, connection: Any) -> None:
         async with self._turn:
             sent_s = self.lease.now_s()
             said = await connection.execute(_BEAT, self._me.instance, self._key)
-            if said != "UPDATE 1":
+            if not said.endswith(" 1"):
                 raise StoreUnavailableError(path="journal_instances", why="our row was closed or taken by another")
             members = {row["instance"]: Member(**row) for row in await connection.fetch(_RECENT)}
             if not members[self._me.instance].session:
@@ -222,43 +229,48 @@ class Pulse:
             if not self._leads:
                 self._leads = bool(await connection.fetchval(_LEAD))
             self._members, self._heard_s = members, sent_s
-            if not self._ending.is_set():
+            if not self._leaving:
                 self.lease.renew(sent_s)
 
     async def _watch(self) -> None:
         """Tell of each loss of the lease once, soon: what runs ends its children instead of finding out by itself."""
         held = False
-        while True:
+        while not self._ending.is_set():
             now = self.lease.held
-            if held and not now and not self._ending.is_set():
+            if held and not now and not self._leaving:
                 logger.error("lease_lost", why=self.lease.refusal())
                 self._on_loss()
             held = now
             await self._pause(self._periods.beat_s / 4)
 
-    async def _leave(self, said: str) -> None:
-        self._ending.set()
-        if said and self._connection is not None:
-            async with self._turn:
-                await self._connection.execute(_END, self._me.instance, said)
-
     async def _ask(self, instance: str) -> Member | None:
-        loop = self._loop
-        if loop is None:
-            raise StoreUnavailableError(path="journal_instances", why="this process has left its hosts")
+        """Ask on the connection that beats, from another thread."""
         try:
             async with asyncio.timeout(self._periods.stops_s):
-                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._look_up(instance), loop))
+                return await asyncio.wrap_future(self._begin(self._look_up(instance)))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise StoreUnavailableError(path="journal_instances", why=_LEFT) from None
         except StoreUnavailableError:
             raise
         except Exception as error:
             why = f"hosts cannot be asked about: {error!r}"
             raise StoreUnavailableError(path="journal_instances", why=why) from error
 
+    def _begin(self, asking: Coroutine[Any, Any, Member | None]) -> Future[Member | None]:
+        try:
+            if (loop := self._loop) is not None:
+                return asyncio.run_coroutine_threadsafe(asking, loop)
+        except RuntimeError:  # the thread ended just now
+            pass
+        asking.close()
+        raise StoreUnavailableError(path="journal_instances", why=_LEFT)
+
     async def _look_up(self, instance: str) -> Member | None:
-        if self._connection is None:
-            raise StoreUnavailableError(path="journal_instances", why="the database is not reached")
         async with self._turn:
+            if self._connection is None:
+                raise StoreUnavailableError(path="journal_instances", why="the database is not reached")
             row = await self._connection.fetchrow(_ONE, instance)
         return Member(**row) if row else None
 

@@ -1,0 +1,169 @@
+"""Processes that share a journal, on a real server: who is alive, who may act, what a lost network costs (M2, M3)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+
+from journal.clock import this_process
+from journal.errors import StoreUnavailableError
+from journal.events import Owner
+from journal.hosts.pulse import Pulse
+from journal.hosts.roster import Periods
+from journal.log.postgres.connect import Server, connect
+from journal.log.postgres.schema import migrate
+from journal.words import Standing
+from tests.doubles.cable import Cable
+from tests.doubles.postgres import Postgres
+
+SHORT = Periods(beat_s=0.1, stops_s=2, suspect_s=3, vanished_s=1)
+"""A third of the product's: a machine that is busy with other tests must not look dead."""
+
+LONGEST_S = 60
+"""An upper bound for what takes a fraction of it; it decides nothing."""
+
+A, B, C, D = (this_process(letter * 32) for letter in "abcd")
+
+
+def pulse(dsn: str, me: Owner, *, ground: str = "", on_loss: Callable[[], None] = lambda: None) -> Pulse:
+    server = Server(dsn, timeout_s=SHORT.stops_s)
+    return Pulse(
+        lambda: connect(server, "hosts"), me, ground or me.instance, new_key=lambda: secrets.randbits(62),
+        periods=SHORT, on_loss=on_loss,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def joined(dsn: str, *owners: Owner, ground: str = "") -> AsyncIterator[list[Pulse]]:
+    await tables(dsn)
+    async with AsyncExitStack() as stack:
+        members = []
+        for owner in owners:
+            member = pulse(dsn, owner, ground=ground)
+            await member.start()
+            stack.push_async_callback(member.close, "")
+            members.append(member)
+        yield members
+
+
+async def tables(dsn: str) -> None:
+    db = await connect(Server(dsn), "test")
+    await migrate(db, "test")
+    await db.close()
+
+
+async def until(holds: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            found = holds()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.05)
+
+
+def stands(who: Pulse, owner: Owner, word: Standing) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        with suppress(StoreUnavailableError):  # between two sessions
+            return await who.standing(owner) is word
+        return False
+
+    return holds
+
+
+async def settled() -> None:
+    """Nobody is suspected by who has just come; a real wait, since nobody can turn the server's clock."""
+    await asyncio.sleep(SHORT.suspect_s + 0.1)
+
+
+def sql(postgres: Postgres, dsn: str, statement: str) -> None:
+    postgres.sql(statement, dsn.rpartition("/")[2])
+
+
+@pytest.mark.proves("M2")
+async def test_those_that_beat_see_each_other_alive_and_one_of_them_leads(database: str) -> None:
+    async with joined(database, A) as (a,):
+        b = pulse(database, B)
+        await b.start()
+        assert (await a.standing(B), await b.standing(A)) == (Standing.ALIVE, Standing.ALIVE)
+        assert (a.refusal(), b.refusal()) == ("", "")
+        assert (a.leads(), b.leads()) == (True, False)
+        await a.close("")
+        assert a.refusal()
+        await until(b.leads)
+        await b.close("")
+
+
+@pytest.mark.proves("M1", "M3")
+async def test_silence_makes_a_suspect_whatever_the_databases_clock_says_and_proves_nothing(
+    postgres: Postgres, database: str
+) -> None:
+    """Also after a standby whose clock is hours off was promoted: its time meets beats that the old one stamped."""
+    async with joined(database, A, B) as (a, b):
+        await b.close("")
+        await settled()
+        assert await a.standing(B) is Standing.SUSPECT
+        for off in ("1 year", "2 hours", "-2 hours"):
+            stamp = f"SET beat_at = clock_timestamp() - interval '{off}' WHERE instance = '{B.instance}'"
+            sql(postgres, database, f"UPDATE journal_instances {stamp}")
+            await asyncio.sleep(3 * SHORT.beat_s)
+            assert await a.standing(B) is Standing.SUSPECT, off
+
+
+@pytest.mark.proves("M1")
+async def test_its_last_word_or_a_common_kernel_proves_that_it_is_gone(database: str) -> None:
+    async with joined(database, A, B) as (a, b):
+        await b.close("every run was seen to end")
+        await until(stands(a, B, Standing.GONE))
+        assert await a.standing(Owner("run", "f" * 32)) is Standing.SUSPECT, "of an imported journal, say"
+    async with joined(database, C, D, ground="one kernel") as (c, _):
+        assert await c.standing(D) is Standing.GONE  # asked with the task's lock in hand
+
+
+@pytest.mark.proves("M2")
+async def test_cut_off_from_the_server_it_stops_itself_before_others_suspect_it(
+    postgres: Postgres, database: str
+) -> None:
+    """The network of one host is cut; the host lives. It refuses first, is suspected after, and may come back."""
+    losses: list[str] = []
+    async with joined(database, A) as (a,):
+        with Cable(postgres.port) as cable:
+            through = database.replace(f":{postgres.port}/", f":{cable.port}/")
+            b = pulse(through, B, on_loss=lambda: losses.append("lost"))
+            await b.start()
+            await settled()
+            assert b.refusal() == ""
+            cable.cut()
+            await until(stands(a, B, Standing.SUSPECT))
+            assert "has not heard from this process" in b.refusal()
+            assert not b.leads()
+            await until(lambda: losses == ["lost"])
+            with pytest.raises(StoreUnavailableError):
+                await b.standing(A)  # what it last heard is not the present
+            cable.plug()
+            await until(lambda: b.refusal() == "")
+            await until(stands(a, B, Standing.ALIVE))
+            await b.close("")
+
+
+@pytest.mark.proves("M2")
+async def test_a_session_that_the_server_ends_is_begun_anew_before_anybody_is_suspected(
+    postgres: Postgres, database: str
+) -> None:
+    async with joined(database, A, B) as (a, b):
+        sql(postgres, database, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            assert a.refusal() == b.refusal() == ""
+        await until(stands(a, B, Standing.ALIVE))
+        await until(lambda: a.leads() or b.leads())
+
+
+async def test_a_server_that_cannot_be_reached_lets_nobody_join() -> None:
+    lonely = pulse("postgresql://owner@127.0.0.1:1/nowhere", A)
+    with pytest.raises(StoreUnavailableError, match="cannot join its hosts"):
+        await lonely.start()
+    assert lonely.refusal()
