@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -80,9 +81,9 @@ async def _await_service(settings: Settings, server: Server) -> None:
     raise StoreUnavailableError(path=str(settings.db), why=why)
 
 
-def first_difference(settings: Settings, server: Server) -> int:
+def first_difference(db: sqlite3.Connection, server: Server) -> int:
     """
-    Position of the first event that stands otherwise on the server than in this host's copy; 0 = they are the same.
+    Position of the first event that stands otherwise on the server than in a copy of it; 0 = they are the same.
 
     Only what both hold is compared, whole rows: a body that somebody changed on the server keeps its hash there.
 
@@ -92,12 +93,11 @@ def first_difference(settings: Settings, server: Server) -> int:
     upstream, position = PostgresUpstream(server), 0
     try:
         upstream.open()
-        with closing(open_reader(settings.db)) as db:
-            while mine := db.execute(_MINE, (position, _PAGE)).fetchall():
-                theirs = upstream.after(position, _PAGE)
-                position = mine[-1][0]
-                if found := _differs(mine, theirs):
-                    return found
+        while mine := db.execute(_MINE, (position, _PAGE)).fetchall():
+            theirs = upstream.after(position, _PAGE)
+            position = mine[-1][0]
+            if found := _differs(mine, theirs):
+                return found
     finally:
         upstream.close()
     return 0

@@ -7,18 +7,22 @@ audits and for moving house; whoever goes back to an older state wants `restore`
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from journal.chain import GENESIS
 from journal.errors import DamagedError, InvalidInputError, NotWriterError, StoreUnavailableError
 from journal.events import Owner
 from journal.log import anchor
 from journal.log.connection import open_writer
 from journal.log.offline import open_evidence
-from journal.log.rows import INSERT
+from journal.log.rows import INSERT, as_far_as_known
+from journal.log.schema import COLUMNS
+from journal.log.upstream import Upstream, mark_copy
 from journal.names import shown
 from journal.ownership import Locks, read_holder
 from journal.ports import Anchor
@@ -30,10 +34,13 @@ BATCH = 1000
 """Rows in one transaction."""
 
 _SIDES = ("", "-wal", "-shm", "-journal")
+_AFTER = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
 _LANES = "INSERT INTO journal_lanes SELECT lane, task FROM journal_view_tasks WHERE lane <> ''"
 
 
-async def import_lines(db: Path, lines: Iterable[str], *, me: Owner, open_log: OpenLog) -> Anchor:
+async def import_lines(
+    db: Path, lines: Iterable[str], *, me: Owner, open_log: OpenLog, upstream: Upstream | None = None
+) -> Anchor:
     """
     Make a journal of an export, where there is none yet or only a new one.
 
@@ -42,6 +49,7 @@ async def import_lines(db: Path, lines: Iterable[str], *, me: Owner, open_log: O
         lines: The export's lines.
         me: This process, for the lock.
         open_log: Opens a log for writing as the service would; it builds the views.
+        upstream: A log on a server that takes the events, and of which the file becomes this host's copy.
 
     Returns:
         The head, the same as the export's.
@@ -61,9 +69,13 @@ async def import_lines(db: Path, lines: Iterable[str], *, me: Owner, open_log: O
     staging = db.with_name(f"{db.name}.importing")
     try:
         _must_be_empty(db)
+        if upstream is not None:
+            await asyncio.to_thread(_must_hold_nothing, upstream)
         _clear(staging)
         head = _fill(staging, iter(lines))
         await _finish(staging, open_log, head)
+        if upstream is not None:  # verified by now: what a server holds stays there
+            await asyncio.to_thread(_hand_over, staging, upstream)
         _clear(db)
         staging.replace(db)
         anchor.put(db, head)
@@ -120,6 +132,24 @@ async def _finish(staging: Path, open_log: OpenLog, head: Anchor) -> None:
     if not found.intact or (found.position, found.hash) != (head.position, head.hash):
         why = found.violations[0].detail if found.violations else "it ends elsewhere than it promised"
         raise DamagedError(path="the export", why=why, remedy="ask for the export again")
+
+
+def _must_hold_nothing(upstream: Upstream) -> None:
+    upstream.open()
+    if (position := upstream.head()[0]) > 0:
+        why = f"holds {position} events already, and nothing is ever taken out; import into an empty database"
+        raise InvalidInputError(what=upstream.shown, why=why)
+
+
+def _hand_over(staging: Path, upstream: Upstream) -> None:
+    """Append everything in order; cut short, the server holds a beginning of it, and another database is needed."""
+    position, digest = 0, GENESIS
+    with closing(open_writer(staging)) as db:
+        while rows := db.execute(_AFTER, (position, BATCH)).fetchall():
+            upstream.append(position, digest, [as_far_as_known(row) for row in rows])
+            position, digest = rows[-1][0], rows[-1][-1]
+        mark_copy(db)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def _clear(place: Path) -> None:

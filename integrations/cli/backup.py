@@ -83,11 +83,17 @@ def restore(
     from integrations.restoring import opener, traces_of
     from integrations.telemetry.logs import configure_logs
     from journal.clock import SystemClock, SystemIds, this_process
+    from journal.errors import InvalidInputError
     from recovery.restore import restore as put_back
 
     options = given(ctx)
     out, settings = Output(options), options.settings()
     configure_logs("error", secrets=settings.secrets)
+    if settings.server is not None:
+        raise InvalidInputError(
+            what=settings.server.shown,
+            why="a log on a server is restored with the server's own tools, see docs/how-to/postgresql.md",
+        )
     me = this_process(SystemIds().instance())
     done = asyncio.run(
         put_back(settings.db, source, me=me, clock=SystemClock(), open_log=opener(settings), traces=traces_of(settings))

@@ -135,14 +135,16 @@ def import_file(
     from integrations.telemetry.logs import configure_logs
     from journal.clock import SystemClock, SystemIds, this_process
     from journal.errors import InvalidInputError
+    from journal.log.postgres.upstream import PostgresUpstream
     from journal.log.sqlite import SqliteLog
     from journal.names import shown
     from projections import all_views
     from recovery.importing import import_lines
 
     options = given(ctx)
-    out, db = Output(options), options.database()
+    out, db, server = Output(options), options.place(), options.server()
     configure_logs("error")
+    upstream = PostgresUpstream(server) if server else None
 
     async def open_log(path: Path) -> SqliteLog:
         ids = SystemIds()
@@ -152,12 +154,15 @@ def import_file(
         with source.open(encoding="utf-8", newline="\n") as file:
             lines = (line.rstrip("\n") for line in file)
             me = this_process(SystemIds().instance())
-            head = asyncio.run(import_lines(db, lines, me=me, open_log=open_log))
+            head = asyncio.run(import_lines(db, lines, me=me, open_log=open_log, upstream=upstream))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(what=shown(str(source), 300), why=f"cannot be read: {error}") from error
+    finally:
+        if upstream is not None:
+            upstream.close()
     if out.json:
         out.document({"db": str(db), "head": f"{head.position}:{head.hash}", "events": head.position})
         return
-    out.say(f"imported {head.position} events into {db}", "ok")
+    out.say(f"imported {head.position} events into {server.shown if server else db}", "ok")
     out.say(f"head {head.position}:{head.hash}")
     out.say("it is the same journal as the one that was exported: drive only one of the two", "note")

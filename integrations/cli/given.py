@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import typer
 
     from integrations.settings import Settings
+    from journal.log.postgres.connect import Server
 
 
 @dataclass(slots=True)
@@ -38,15 +39,20 @@ class Given:
 
         A copy of a log on a server is brought up to it first.
         """
-        if self.db is not None and self.config is None:
-            return self.db.absolute()
-        settings = self.settings()
-        if settings.server is not None:
+        if (server := self.server()) is not None:
             from integrations.cli.output import complain
             from integrations.following import bring_up
 
-            bring_up(settings, settings.server, complain)
-        return settings.db
+            bring_up(self.settings(), server, complain)
+        return self.place()
+
+    def place(self) -> Path:
+        """Where the log lies in a file, whatever is there."""
+        return self.db.absolute() if self.db is not None and self.config is None else self.settings().db
+
+    def server(self) -> Server | None:
+        """The server that holds the log; None = it lies in the file."""
+        return None if self.db is not None and self.config is None else self.settings().server
 
 
 def given(ctx: typer.Context) -> Given:

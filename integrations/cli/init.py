@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from integrations.cli.given import given
+
+if TYPE_CHECKING:
+    from integrations.cli.output import Output
+    from integrations.settings import Settings
 
 TEMPLATE = Path(__file__).with_name("journal.toml.template")
 
@@ -16,21 +20,23 @@ def init(ctx: typer.Context, folder: Annotated[Path, typer.Argument(help="Where;
     """
     Write a commented journal.toml and create the database it names. Refuses to overwrite anything.
 
+    Where journal.toml is there already and names a PostgreSQL server, the tables and the first event are made on it.
+
     journal init
     journal init /srv/orchestrator
     """
-    import asyncio
     import os
 
     from integrations.cli.output import Output
     from integrations.settings import DEFAULT_FILE, load
-    from integrations.telemetry.logs import configure_logs
-    from integrations.wiring import build, open_journal
     from journal.errors import InvalidInputError, StoreUnavailableError
 
     options = given(ctx)
     out = Output(options)
     file = options.config or folder / DEFAULT_FILE
+    if file.is_file() and load(file, db=options.db).server is not None:
+        _create(out, file, load(file, db=options.db))
+        return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if (taken := next((p for p in (file, options.db) if p is not None and p.exists()), None)) is not None:
@@ -41,19 +47,35 @@ def init(ctx: typer.Context, folder: Annotated[Path, typer.Argument(help="Where;
     except OSError as error:
         raise StoreUnavailableError(path=str(file), why=f"cannot be written: {error.strerror}") from error
     settings = load(file, db=options.db)
-    configure_logs("warning", secrets=settings.secrets)
-
-    async def create() -> tuple[str, str]:
-        async with open_journal(settings, build(settings)) as journal:
-            return journal.log.journal_id, (await journal.log.head())[1]
-
     if settings.db.exists():
         file.unlink()  # ours, of a moment ago: half an init would refuse the next one
         raise InvalidInputError(what=str(settings.db), why="is there already and stays as it is; name another place")
-    journal_id, head = asyncio.run(create())
+    _create(out, file, settings)
+
+
+def _create(out: Output, file: Path, settings: Settings) -> None:
+    """The journal that the settings name: in a file, or on a server and in this host's copy of it."""
+    import asyncio
+
+    from integrations.telemetry.logs import configure_logs
+    from integrations.wiring import build, open_journal
+    from journal.errors import InvalidInputError
+
+    configure_logs("warning", secrets=settings.secrets)
+
+    async def create() -> tuple[str, tuple[int, str]]:
+        async with open_journal(settings, build(settings)) as journal:
+            return journal.log.journal_id, await journal.log.head()
+
+    journal_id, (position, head) = asyncio.run(create())
+    if settings.server is not None and position > 1:
+        why = f"holds a journal of {position} events already; nothing was changed there"
+        raise InvalidInputError(what=settings.server.shown, why=why)
+    where = settings.server.shown if settings.server else str(settings.db)
     if out.json:
-        out.document({"config": str(file), "db": str(settings.db), "journal": journal_id, "head": f"1:{head}"})
+        out.document({"config": str(file), "db": str(settings.db), "journal": journal_id, "head": f"{position}:{head}"})
         return
-    out.say(f"wrote {file}")
-    out.say(f"created {settings.db}, journal {journal_id}")
+    if settings.server is None:
+        out.say(f"wrote {file}")
+    out.say(f"created {where}, journal {journal_id}")
     out.say("next: edit the configuration, then `journal doctor` and `journal serve`")

@@ -34,7 +34,7 @@ def projections(ctx: typer.Context, verb: Annotated[Verb, typer.Argument(help="W
     options = given(ctx)
     out, path = Output(options), options.database()
     if verb is Verb.REBUILD:
-        _rebuild(out, path)
+        _rebuild(out, path, follows=options.server() is not None)
     _status(out, path)
 
 
@@ -68,7 +68,7 @@ def _state(lag: int, version: int, known: int | None) -> str:
     return "ok" if not lag else "behind: the next writer brings it up" if lag > 0 else "of another log: rebuild it"
 
 
-def _rebuild(out: Output, path: Path) -> None:
+def _rebuild(out: Output, path: Path, *, follows: bool) -> None:
     """Under the writer lock, since only the one writer may write."""
     from rich.progress import Progress
 
@@ -86,7 +86,7 @@ def _rebuild(out: Output, path: Path) -> None:
     if lock is None:
         raise NotWriterError(path=str(path), holder=str(read_holder(locks.writer_path())))
     try:
-        db = open_writer(path)
+        db = open_writer(path, follows=follows)
         try:
             with Progress(console=out.console, disable=out.json or not out.terminal, transient=True) as bar:
                 job = bar.add_task("rebuilding")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from integrations.cli.output import Output
     from journal.log.offline import Standing
+    from journal.log.postgres.connect import Server
     from recovery.verify import Findings
 
 
@@ -45,11 +46,23 @@ def verify(
         raise InvalidInputError(
             what="--head with --task", why="a head is about the whole log; verify it without --task"
         )
-    lying = standing(path)
+    lying, server = standing(path), options.server()
     with open_evidence(path) as db:
         findings = _task(db, task) if task else _whole(out, db, head or _written_down(path), deep=deep)
-    _show(out, path, findings, task, lying, anchored=bool(head))
+        if server is not None and not task:
+            _compare(db, server, findings)
+    _show(out, path, findings, task, lying, anchored=bool(head) or server is not None)
     raise typer.Exit(YES if findings.intact else NO)
+
+
+def _compare(db: Any, server: Server, findings: Findings) -> None:
+    """The copy was verified; the server must hold the same rows, byte for byte."""
+    from integrations.following import first_difference
+    from recovery.invariants import Violation
+
+    if position := first_difference(db, server):
+        findings.add(Violation(position, "I1", f"stands otherwise on {server.shown} than in this host's copy"))
+        findings.violations.sort(key=lambda violation: violation.position)
 
 
 def _task(db: Any, task: str) -> Findings:

@@ -30,7 +30,7 @@ from journal.log.batch import Head, store_lanes
 from journal.log.companion import Companion
 from journal.log.rows import INSERT, Redact, Row, as_far_as_known, place
 from journal.log.schema import COLUMNS
-from journal.log.unit import Side, Unit, Written
+from journal.log.unit import Changed, Side, Unit, Written
 from journal.log.upstream import BehindError, Upstream, is_copy, mark_copy
 from journal.log.writer import Outcome, Tally, Wake, Writer
 from journal.ports import Clock
@@ -126,7 +126,12 @@ class Follower(Writer):
                 self._follow()
         raise StoreUnavailableError(path=self._upstream.shown, why="other hosts were quicker every time")
 
-    def _publish(self, events: Sequence[Event]) -> None:
+    def _publish(self, events: Sequence[Event], answers: Sequence[Outcome]) -> None:
+        """The shared log takes the events at their place; a refusal is not told from a copy that is behind, either."""
+        if not events:
+            if any(not isinstance(answer, Changed) for answer in answers):
+                self._must_not_be_behind()
+            return
         try:
             self._upstream.append(self._head.position, self._head.hash, events)
         except CommitUnknownError as unknown:
@@ -136,6 +141,10 @@ class Follower(Writer):
                 raise unknown from error
             if not settled:
                 raise
+
+    def _must_not_be_behind(self) -> None:
+        if self._upstream.head() != (self._head.position, self._head.hash):
+            raise BehindError
 
     def _withdrawn(
         self, units: list[Unit | Side], tallies: list[Tally], answers: list[Outcome], error: JournalError

@@ -298,8 +298,8 @@ class Writer:
     def _look_around(self) -> None:
         """Something may have happened outside; for whoever follows another log."""
 
-    def _publish(self, events: Sequence[Event]) -> None:
-        """Make the batch's events durable elsewhere before they are committed here; for whoever follows another log."""
+    def _publish(self, events: Sequence[Event], answers: Sequence[Outcome]) -> None:
+        """Make a batch durable elsewhere before it is committed here; for whoever follows another log."""
 
     def _withdrawn(
         self, units: list[Unit | Side], tallies: list[Tally], answers: list[Outcome], error: JournalError
@@ -365,13 +365,12 @@ class Writer:
             batch.store_lanes()
         if tallies:
             db.executemany(_UPSERT_COUNT, [(t.name, t.actor, t.task, 1, t.at) for t in tallies])
-        if batch.events:
-            try:
-                self._publish(batch.events)
-            except BehindError:
-                raise
-            except JournalError as error:
-                return self._withdrawn(units, tallies, answers, error)
+        try:
+            self._publish(batch.events, answers)
+        except BehindError:
+            raise
+        except JournalError as error:
+            return self._withdrawn(units, tallies, answers, error)
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:

@@ -160,6 +160,19 @@ REVOKE ALL ON journal_instances FROM PUBLIC;
 """
 """Who shares the journal (`journal.hosts`): a late row costs a suspicion, never a verdict, so anybody may update it."""
 
+_ROLES = """
+CREATE FUNCTION journal_admit(role text) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
+    EXECUTE format('GRANT SELECT ON journal_events, journal_head, journal_migrations TO %I', role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON journal_instances TO %I', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION journal_append, journal_lock TO %I', role);
+END $$;
+REVOKE EXECUTE ON FUNCTION journal_admit FROM PUBLIC;
+"""
+"""What a service's role needs, in one call by the owner: it appends through the function and in no other way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -173,7 +186,11 @@ class Migration:
     ignorant of it (a rolling upgrade)."""
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "events", _EVENTS, 1), Migration(2, "instances", _INSTANCES, 2))
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "events", _EVENTS, 1),
+    Migration(2, "instances", _INSTANCES, 2),
+    Migration(3, "roles", _ROLES, 2),
+)
 SCHEMA_NUMBER = MIGRATIONS[-1].number
 
 APPEND = f"SELECT journal_append($1, $2, {', '.join(f'${n}' for n in range(3, 19))})"

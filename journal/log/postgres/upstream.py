@@ -103,7 +103,11 @@ class PostgresUpstream:
     # -- in the thread's loop -----------------------------------------------------------------------------------------
 
     async def _opened(self) -> None:
-        await migrate(await self._connection(), self.shown)
+        db = await self._connection()
+        try:
+            await migrate(db, self.shown)
+        except failures(self._server) as error:
+            raise unavailable(self._server, error) from error
 
     async def _connection(self) -> Any:
         if self._db is None or self._db.is_closed():
