@@ -92,6 +92,8 @@ class Decision:
     verdict: str
     seen: Evidence
     reply: Evidence
+    key: str = ""
+    begun_in: int = 0  # epoch that began the attempt it is about; 0 = none was begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,16 @@ def _after(s: Story, e: Event) -> Story:
                 o.verdict,
                 o.seen,
                 o.reply,
+                e.key,
+                _begun_in(s, e),
             )
             return replace(s, decisions=(*s.decisions, decision))
         case _:
             return s
+
+
+def _begun_in(s: Story, e: Event) -> int:
+    return next((k.epoch for k in s.steps if k.key == e.key and k.outcome == "in_doubt"), 0)
 
 
 def _entered(s: Story, e: Event, stage: str, because: int) -> Story:

@@ -14,6 +14,7 @@ from journal.state import TaskState
 from journal.words import Evidence, Fact, Guard, Hold
 from projections.history import Decision, EpochStory, Story
 from projections.row import TaskRow
+from recovery.account import account
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Explanation:
     facts: Evidence = ()
     fired: Cell | None = None
     others: tuple[Cell, ...] = ()
+    doubts: tuple[str, ...] = ()  # every attempt that was in doubt, and what settled it
 
     @property
     def paragraph(self) -> str:
@@ -67,7 +69,7 @@ def explain(
     state = row.state
     stands, waits, by_itself, verbs = _words(row, story, now_us, held, advance)
     decision = story.decisions[-1] if story.decisions else None
-    base = Explanation(row.task, state.stage, row.status, stands, waits, by_itself, verbs)
+    base = Explanation(row.task, state.stage, row.status, stands, waits, by_itself, verbs, doubts=account(story))
     if decision is None:
         return base
     fired = Cell(

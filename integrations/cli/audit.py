@@ -48,6 +48,8 @@ def _position(db: sqlite3.Connection, at: str) -> int:
 
 def as_data(found: Audit, epoch: int | None = None) -> dict[str, Any]:
     """The audit as `--json` prints it. Times are microseconds since 1970, UTC; 0 = never."""
+    from recovery.account import account
+
     row, story = found.row, found.story
 
     def wanted(number: int) -> bool:
@@ -78,6 +80,7 @@ def as_data(found: Audit, epoch: int | None = None) -> dict[str, Any]:
         "decisions": [
             asdict(d) | {"seen": dict(d.seen), "reply": dict(d.reply)} for d in story.decisions if wanted(d.epoch)
         ],
+        "doubts": list(account(story)),
         "deferrals": found.deferrals,
         "reclaims": story.reclaims,
     }
@@ -98,8 +101,13 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _show(out: Output, found: Audit, epoch: int | None, *, with_events: bool) -> None:
     from integrations.cli.output import lasted, moment, seen
+    from recovery.account import account
 
     row, story = found.row, found.story
+
+    def at(us: int) -> str:
+        return moment(us, day_of_us=row.opened_us)
+
     out.say(f"{row.task}  {row.status}  in {row.state.stage or '?'}", "bold")
     about = f"{row.repo}  {row.branch} -> {row.base}" + (f"  PR {row.pr}" if row.pr else "")
     out.say(about + (f"  head {row.head[:12]}" if row.head else ""))
@@ -111,13 +119,17 @@ def _show(out: Output, found: Audit, epoch: int | None, *, with_events: bool) ->
         out.say(f"{row.status}: {row.reason}", row.status)
     if row.look_us:
         out.say(f"next look {moment(row.look_us)}")
+    if epoch is None and (doubts := account(story)):
+        out.head(f"What was in doubt, and what settled it ({len(doubts)})")
+        for told in doubts:
+            out.item(told)
     epochs = [e for e in story.epochs if epoch in (None, e.epoch)]
     out.head(f"Terms of ownership ({len(epochs)})")
     out.table(
         ("epoch", "edge", "owner", "began", "took", "ended", "note"),
         [
             (
-                e.epoch, f"{e.from_stage} -> {e.to_stage}", _who(e.owner, e.actor), moment(e.acquired_at),
+                e.epoch, f"{e.from_stage} -> {e.to_stage}", _who(e.owner, e.actor), at(e.acquired_at),
                 lasted(e.acquired_at, e.ended_at), e.ending or "open",
                 f"took over from a term that was over: {e.cause}" if e.cause else e.reason,
             )
@@ -130,7 +142,7 @@ def _show(out: Output, found: Audit, epoch: int | None, *, with_events: bool) ->
         ("epoch", "step", "tries", "began", "took", "outcome", "via", "evidence"),
         [
             (
-                s.epoch, s.step, s.attempts, moment(s.intended_at or s.settled_at), lasted(s.intended_at, s.settled_at),
+                s.epoch, s.step, s.attempts, at(s.intended_at or s.settled_at), lasted(s.intended_at, s.settled_at),
                 s.outcome, s.via, seen(s.evidence),
             )
             for s in steps
@@ -138,7 +150,7 @@ def _show(out: Output, found: Audit, epoch: int | None, *, with_events: bool) ->
     )  # fmt: skip
     decisions = [d for d in story.decisions if epoch in (None, d.epoch)]
     if decisions:
-        out.head(f"What was in doubt, and how it was decided ({len(decisions)})")
+        out.head(f"Decisions ({len(decisions)})")
         out.table(
             ("position", "epoch", "step", "journal", "world", "decided", "seen"),
             [

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 from rich.console import Console
+from rich.padding import Padding
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -27,8 +28,8 @@ from journal.words import Evidence
 PIPED_WIDTH = 160
 """Columns when nobody's terminal says how many: wide enough that rows stay lines."""
 
-NARROW = 72
-"""Below this a table is told row by row."""
+LAST = 24
+"""Columns that a table's last cell needs at least; with less, the table is told row by row."""
 
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 
@@ -86,12 +87,19 @@ class Output:
         self.console.print()
         self.console.print(visible(text), style=Style(bold=True))
 
+    def item(self, text: str) -> None:
+        """A paragraph of a list, wrapped behind its mark."""
+        if self.terminal:
+            self.console.print(Padding(visible(text), (0, 0, 0, 2)))
+        else:
+            self.console.print(visible(f"  {text}"), soft_wrap=True)
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows in columns, or row by row where the terminal is too narrow for that."""
-        if self.console.width < NARROW:
+        """Rows in columns, or row by row where the terminal is too narrow for that: no word is torn."""
+        rows = [tuple(row) for row in rows]
+        if not _fits(columns, rows, self.console.width):
             for row in rows:
-                cells = [f"{name}: {cell}" for name, cell in zip(columns, row, strict=True) if str(cell)]
-                self.console.print(visible("  ".join(cells)))
+                self._record(columns, row)
             return
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for place, name in enumerate(columns):
@@ -100,6 +108,34 @@ class Output:
         for row in rows:
             table.add_row(*(_cell(cell) for cell in row))
         self.console.print(table)
+
+    def _record(self, columns: Sequence[str], row: Sequence[object]) -> None:
+        """One row as lines of `name value`, broken between them; what follows the first line is set in."""
+        line = Text()
+        for place, (name, value) in enumerate(zip(columns, row, strict=True)):
+            cell = _cell(value)
+            if not cell.plain:
+                continue
+            part = Text.assemble((f"{name} ", "dim"), cell, style="bold" if not place else "")
+            if line.plain.strip() and line.cell_len + part.cell_len > self.console.width:
+                line.rstrip()
+                self.console.print(line)
+                line = Text("  ")
+            line = Text.assemble(line, part, "  ")
+        line.rstrip()
+        if line.cell_len <= self.console.width:
+            self.console.print(line)
+        else:
+            self.console.print(Padding(Text(line.plain.strip()), (0, 0, 0, 2)))
+
+
+def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> bool:
+    """Every column but the last in full, and the last one either in full or wide enough to be read."""
+    if not rows:
+        return True
+    widest = [max(len(str(cell)) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    *others, last = widest
+    return sum(others) + 2 * len(others) + min(last, LAST) <= width
 
 
 def _cell(value: object) -> Text:
@@ -116,15 +152,16 @@ def complain(text: str) -> None:
     sys.stderr.write(f"journal: {line}\n")
 
 
-def moment(at_us: int) -> str:
-    """Microseconds since 1970 as a time in UTC; empty for never."""
+def moment(at_us: int, *, day_of_us: int = 0) -> str:
+    """Microseconds since 1970 as a time in UTC, without its day if that is the day of another; empty for never."""
     if not at_us:
         return ""
     try:
         then = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)
     except OverflowError:
         return str(at_us)
-    return then.strftime("%Y-%m-%d %H:%M:%SZ")
+    same = day_of_us and at_us // 86_400_000_000 == day_of_us // 86_400_000_000
+    return then.strftime("%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ")
 
 
 def lasted(start_us: int, end_us: int) -> str:
@@ -145,6 +182,6 @@ def seen(evidence: Evidence, limit: int = 12) -> str:
 
 def _short(value: object) -> str:
     text = str(value)
-    if re.fullmatch(r"(sha256:)?[0-9a-f]{40,64}", text):
-        return text[:12] + "…" if not text.startswith("sha256:") else text[:19] + "…"
+    if match := re.fullmatch(r"((?:sha256:|[0-9]{1,19}:)?[0-9a-f]{12})[0-9a-f]{20,52}", text):
+        return match[1] + "…"
     return shown(text, 100) if _INVISIBLE.search(text) else text if len(text) <= 100 else text[:99] + "…"

@@ -45,13 +45,13 @@ def lasted(us: int, *, fine: bool = True) -> str:
     return ""
 
 
-def visible(value: object) -> str:
+def visible(value: object, limit: int = SHOWN) -> str:
     """A value from outside: nothing invisible in it, no direction mark, not longer than a person reads."""
     text = str(value)
     if _HASH.match(text):
         return f"{text[:19]}…" if text.startswith("sha256:") else f"{text[:12]}…"
     text = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _then(at_us: int) -> datetime | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +108,9 @@ def test_inspect_tells_what_was_in_doubt_and_how_it_was_settled(cli: Cli) -> Non
     assert interrupted["reclaims"] == {"gone": 1}
     assert [epoch["ending"] for epoch in interrupted["epochs"]] == ["advanced", "reclaimed", "advanced"]
     assert [epoch["owner"]["actor"] for epoch in interrupted["epochs"]] == ["worker", "worker", "reconciler"]
+    assert "took over in epoch 3 and asked world: the effect is not there" in interrupted["doubts"][0]
+    assert interrupted["doubts"][0] in cli("inspect", "T-4")
+    assert interrupted["doubts"] == cli.json("explain", "T-4")["doubts"]
     parked = cli.json("inspect", "T-3")
     assert (parked["status"], parked["owner"]) == ("parked", None)
     assert cli.json("inspect", "T-1")["deferrals"] == {"reaper": 1}
@@ -228,6 +236,35 @@ def test_log_follows_a_journal_that_grows(tmp_path: Path) -> None:
         assert json.loads(follower.stdout.readline())["task"] == "T-1"
         follower.send_signal(signal.SIGINT)
         assert follower.wait(30) == 130
+
+
+def at_a_terminal(width: int, *argv: str) -> list[str]:
+    """What a terminal of that many columns shows, colours aside."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "integrations.cli", *argv], cwd=ROOT, stdin=theirs, stdout=theirs,
+        env=environment | {"TERM": "xterm-256color"},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        with suppress(OSError):  # how the end of a terminal is told
+            while part := os.read(ours, 65536):
+                said += part
+        os.close(ours)
+        assert process.wait(60) == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
+
+
+@pytest.mark.parametrize("width", [160, 80, 60])
+def test_a_terminal_of_any_width_shows_no_torn_word_and_no_line_that_is_too_long(db: Path, width: int) -> None:
+    for argv in (("inspect", "T-4"), ("queue", "--diff", "9", "2999-01-01")):
+        lines = at_a_terminal(width, "--db", str(db), *argv)
+        assert max(map(len, lines)) <= width, argv
+        words = {word for line in lines for word in line.split()}
+        torn = {word for word in words if "deploy-staging".startswith(word) and len(word) > 6}
+        assert torn == {"deploy-staging"}, argv
 
 
 def test_queue_shows_what_is_open_parked_and_reclaimed(cli: Cli) -> None:
