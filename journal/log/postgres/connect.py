@@ -173,6 +173,8 @@ def unavailable(server: Server, error: Exception) -> StoreUnavailableError:
     """An error of the driver as one of ours, in words that say what to do."""
     asyncpg = driver(server)
     match error:
+        case ValueError():  # its text quotes the DSN, the password too
+            why, remedy = "is no DSN that the driver can read", "write postgresql://ROLE@HOST:PORT/DATABASE"
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             why, remedy = f"lets this role not in ({error})", "check the role and password in `dsn`, and pg_hba.conf"
         case asyncpg.InvalidCatalogNameError():
@@ -194,5 +196,5 @@ def unavailable(server: Server, error: Exception) -> StoreUnavailableError:
         case asyncpg.PostgresError():
             why, remedy = f"refused: {error}", "look at the server's log"
         case _:
-            why, remedy = f"failed: {error!r}", "check `dsn`"
+            why, remedy = f"failed: {type(error).__name__}", "check `dsn`"
     return StoreUnavailableError(path=server.shown, why=why, remedy=remedy)
