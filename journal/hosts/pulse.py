@@ -162,7 +162,7 @@ class Pulse:
     def _run(self) -> None:
         try:
             asyncio.run(self._live())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  (whoever waits for the first beat is told)
             self._failed = error
             logger.warning("hosts_left", error=repr(error))
         finally:

@@ -19,7 +19,7 @@ def fact_of(side: Side, guard: Guard) -> Fact:
     return Fact.OURS if side.landed else Fact.OTHERS if side.other else Fact.ABSENT
 
 
-def request_of(apply: Apply, guard: Guard, n: int, attempt: int, sender: str) -> Request:
+def request_of(apply: Apply, guard: Guard, n: int, attempt: int, sender: str, host: int) -> Request:
     """An attempt as its far side reads it."""
     key, fence = apply.key, apply.fence
     exclusive, fenced = guard is Guard.EXCLUSIVE, guard is Guard.FENCED
@@ -30,6 +30,7 @@ def request_of(apply: Apply, guard: Guard, n: int, attempt: int, sender: str) ->
         key="/".join(map(str, key)) if exclusive else "",
         fence=fence if fenced else (0, 0),
         sender=sender,
+        host=host,
     )
 
 

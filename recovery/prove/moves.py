@@ -41,7 +41,8 @@ from journal.events import Owner
 from journal.plan import StepPlan
 from journal.ports import Answer, Finding, Reply
 from journal.state import TaskState
-from journal.words import Fact, Guard, Hold, Kind, Opening, Outcome
+from journal.words import Fact, Guard, Hold, Kind, Opening, Outcome, Standing
+from recovery.prove import hosts
 from recovery.prove.far_side import comes_true, fact_of, land, request_of
 from recovery.prove.fate import misfortunes, verbs
 from recovery.prove.minds import Mind, Minds
@@ -70,6 +71,11 @@ from recovery.prove.world import (
 APPLIED, REJECTED, UNKNOWN = (Replied(Reply(o)) for o in (Outcome.APPLIED, Outcome.REJECTED, Outcome.UNKNOWN))
 FINDINGS = {fact: Finding(fact) for fact in Fact}
 ANSWERS = {opening: Asked(Answer(opening)) for opening in Opening}
+
+
+def alone(w: World) -> Iterator[hosts.Seen]:
+    """Who holds the lock that all share knows that nobody else is left."""
+    yield "", False, Standing.GONE, w
 
 
 class Rules:
@@ -191,7 +197,7 @@ class Rules:
                     x = kill(only_remote(w), w.lock)
                     yield f"{name} ends the holder", False, then(Ended(), x)
             case Read():
-                yield f"{name} reads", False, then(Seen(w.task))
+                yield from self._read(w, i, a, mind)
             case Ask():
                 yield f"{name} asks the gates: open", False, then(ANSWERS[Opening.OPEN])
                 if w.left.shut_gate:
@@ -200,7 +206,7 @@ class Rules:
             case Append():
                 yield from self._append(w, i, a, mind, action)
             case Quiesce(step=step, fence=fence):
-                yield from self._quiesce(w, i, step, fence, then(Quiet()))
+                yield from self._quiesce(w, i, a, mind, step, fence)
             case Probe(step=step):
                 for fact, late, fault in self._findings(w, step):
                     word = (
@@ -209,9 +215,8 @@ class Rules:
                     x = then(Probed(FINDINGS[fact], late), spend(w, fault) if fault else w)
                     yield from self._at_once(x, i, word, bool(fault))
             case Apply(step=step):
-                r = request_of(
-                    action, self.cfg.guard(step), self._place[step.name], mind.run.view.attempts, mind.run.me.run
-                )
+                n, host = self._place[step.name], i if self.cfg.hosts else NOBODY
+                r = request_of(action, self.cfg.guard(step), n, mind.run.view.attempts, mind.run.me.run, host)
                 x = with_net(w, (*w.net, r))
                 yield f"{name} sends {step.name}#{r.attempt}", False, self._put(x, i, Actor(a.life, mind, sent=True))
             case Unlock():
@@ -241,6 +246,12 @@ class Rules:
         def then(result: Result, x: World = w) -> World:
             return self._put(x, i, Actor(a.life, self.minds.learn(mind, result), a.sent, a.frozen))
 
+        if self.cfg.hosts:
+            if hosts.can_lock(w, i):
+                yield f"{name} locks", False, then(Locked())
+            else:
+                yield f"{name} finds the lock busy", False, then(Busy(overdue=False))
+            return
         if w.lock == NOBODY and all(r.remote for r in w.net):
             yield f"{name} locks", False, self._hurry(then(Locked(), with_lock(w, i)), i)
             return
@@ -256,14 +267,25 @@ class Rules:
         elif i and w.left.suspicion:
             yield f"{name} finds the lock overdue", True, then(Busy(overdue=True), spend(w, "suspicion"))
 
-    def _quiesce(self, w: World, i: int, step: StepPlan, fence: tuple[int, int], quiet: World) -> Iterator[Move]:
+    def _read(self, w: World, i: int, a: Actor, mind: Mind) -> Iterator[Move]:
+        for word, fault, standing, x in hosts.owner_seen(w, i) if self.cfg.hosts else alone(w):
+            after = Actor(a.life, self.minds.learn(mind, Seen(w.task, standing)), a.sent, a.frozen)
+            yield f"{NAMES[i]} reads{word}", fault, self._put(x, i, after)
+
+    def _quiesce(
+        self, w: World, i: int, a: Actor, mind: Mind, step: StepPlan, fence: tuple[int, int]
+    ) -> Iterator[Move]:
         n = self._place[step.name]
-        if step.guard is Guard.FENCED:
-            side = w.sides[n]
-            x = with_side(quiet, n, side._replace(fence=max(side.fence, fence)))
-            yield f"{NAMES[i]} installs the fence {fence[0]}.{fence[1]}", False, x
-        elif all(r.step != n for r in w.net):
-            yield f"{NAMES[i]} drains", False, quiet
+        if step.guard is not Guard.FENCED and any(r.step == n for r in w.net):
+            return
+        for word, fault, standing, x in hosts.carrier_seen(w, i) if self.cfg.hosts else alone(w):
+            quiet = self._put(x, i, Actor(a.life, self.minds.learn(mind, Quiet(standing)), a.sent, a.frozen))
+            if step.guard is Guard.FENCED:
+                side = w.sides[n]
+                fenced = with_side(quiet, n, side._replace(fence=max(side.fence, fence)))
+                yield f"{NAMES[i]} installs the fence {fence[0]}.{fence[1]}{word}", fault, fenced
+            else:
+                yield f"{NAMES[i]} drains{word}", fault, quiet
 
     def _findings(self, w: World, step: StepPlan) -> Iterator[tuple[Fact, bool, str]]:
         """What a probe may answer: fact, whether past the deadline, and which misfortune that is."""
@@ -293,15 +315,19 @@ class Rules:
             return
         if w.left.busy_lane and any(d.kind is Kind.INTENDED for d in action.drafts):
             yield f"{name} finds the lane busy", True, then(Occupied("another"), spend(w, "busy_lane"))
-        x = self._written(w, mind, action)
+        x = self._written(w, i, mind, action)
         yield f"{name} appends {tell(action.drafts)}", False, self._outdate(then(Appended(x.task), x), i)
 
-    def _written(self, w: World, mind: Mind, action: Append) -> World:
+    def _written(self, w: World, i: int, mind: Mind, action: Append) -> World:
         """Admit and write a unit; each outcome in it must be true, not merely well-formed."""
         if mind.unit is None or mind.unit[0] != w.task:
             mind.unit = (w.task, admitted(w.task, action.drafts))
         check_unit(self.cfg, w, action.drafts, mind.unit[1])
-        return with_task(w, mind.unit[1])
+        x = with_task(w, mind.unit[1])
+        if not self.cfg.hosts:
+            return x
+        begins = any(d.kind is Kind.INTENDED for d in action.drafts)
+        return x._replace(carrier=i if begins else x.carrier if x.task.open else NOBODY)
 
     # -- the far side -----------------------------------------------------------------------------------------------
 
@@ -310,7 +336,11 @@ class Rules:
             tag, rest = f"{self.steps[r.step].name}#{r.attempt}", without(w, r)
             yield f"{tag} gets lost", False, rest
             if not r.remote:
-                yield f"{tag} leaves this machine", False, with_net(w, (*rest.net, r._replace(remote=True)))
+                yield (
+                    f"{tag} leaves this machine",
+                    False,
+                    with_net(w, (*rest.net, r._replace(remote=True, host=NOBODY))),
+                )
                 continue
             x, answer = land(self.cfg, rest, r)
             yield f"{tag} arrives, its reply is lost", False, x
@@ -352,7 +382,7 @@ class Rules:
     @property
     def _merges(self) -> bool:
         """A frozen actor tells apart what is merged otherwise."""
-        return self.cfg.reduced and not self.cfg.bounds.freeze
+        return self.cfg.reduced and not self.cfg.bounds.freeze and not self.cfg.hosts
 
     def _hurry(self, w: World, i: int) -> World:
         """Lock, read and acquire in one move: nobody else could write in between."""

@@ -42,6 +42,7 @@ class Schedule:
             "bounds": {name: n for name, n in cfg.bounds._asdict().items() if n},
             "actors": cfg.actors,
             **{name: getattr(cfg, name) for name in _SWITCHES},
+            **({"hosts": True} if cfg.hosts else {}),
             "really": {name: str(guard) for name, guard in cfg.really},
             "moves": list(self.moves),
         }
@@ -64,6 +65,7 @@ def read_schedule(text: str) -> Schedule:
             raise InvalidInputError(what="replay file", why=f"version {data['version']} is not {VERSION}")
         switches: dict[str, Any] = {name: bool(data[name]) for name in _SWITCHES}
         plans = tuple(plan_from_data(p) for p in data["edges"])
+        switches["hosts"] = data.get("hosts") is True
         really = tuple((str(name), Guard(word)) for name, word in data.get("really", {}).items())
         cfg = Config(plans, Bounds(**data["bounds"]), int(data["actors"]), really=really, **switches)
         return Schedule(cfg, tuple(map(str, data["moves"])))

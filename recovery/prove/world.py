@@ -62,6 +62,7 @@ class Request(NamedTuple):
     key: str
     fence: tuple[int, int]
     sender: str  # who still waits for the reply
+    host: int = NOBODY  # with hosts: on which its child still is
 
 
 class Actor(NamedTuple):
@@ -108,6 +109,7 @@ class World(NamedTuple):
     left: Bounds
     durable: TaskState | None = None  # only without FULL: what a power cut leaves
     saved: TaskState | None = None  # the backup
+    carrier: int = NOBODY  # with hosts: which actor began the open attempt
 
 
 Move = tuple[str, bool, World]
@@ -126,6 +128,7 @@ class Config:
     actors: int = 2
     reduced: bool = False  # merge moves that nobody can observe; mutants that break what is merged need False
     reconciles: bool = False  # a reconciler frees a parked task whose effect shows up
+    hosts: bool = False  # each actor on a host of its own; never merged, so `reduced` does little
     # What the surroundings promise; False is a mutant, but for `deploy_kills`.
     compares: bool = True  # an append compares the version
     full_sync: bool = True  # a commit survives a power cut
@@ -186,29 +189,29 @@ class Route:
 def with_side(w: World, n: int, side: Side) -> World:
     """Change the far side of one step."""
     sides = (*w.sides[:n], side, *w.sides[n + 1 :])
-    return World(w.task, sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
+    return World(w.task, sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved, w.carrier)
 
 
 def with_actor(w: World, i: int, actor: Actor) -> World:
     """Change one actor."""
     actors = (*w.actors[:i], actor, *w.actors[i + 1 :])
-    return World(w.task, w.sides, w.net, actors, w.lock, w.doom, w.left, w.durable, w.saved)
+    return World(w.task, w.sides, w.net, actors, w.lock, w.doom, w.left, w.durable, w.saved, w.carrier)
 
 
 def with_net(w: World, requests: Iterable[Request]) -> World:
     """Let exactly these requests be on their way; their order means nothing."""
     net = tuple(sorted(requests))
-    return World(w.task, w.sides, net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
+    return World(w.task, w.sides, net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved, w.carrier)
 
 
 def with_lock(w: World, holder: int) -> World:
     """Let this actor's process hold the task's lock."""
-    return World(w.task, w.sides, w.net, w.actors, holder, w.doom, w.left, w.durable, w.saved)
+    return World(w.task, w.sides, w.net, w.actors, holder, w.doom, w.left, w.durable, w.saved, w.carrier)
 
 
 def with_task(w: World, task: TaskState) -> World:
     """Let the journal say this."""
-    return World(task, w.sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved)
+    return World(task, w.sides, w.net, w.actors, w.lock, w.doom, w.left, w.durable, w.saved, w.carrier)
 
 
 def without(w: World, r: Request) -> World:
@@ -241,7 +244,7 @@ def kill(w: World, *which: int) -> World:
 def spend(w: World, what: str) -> World:
     """One chance less."""
     left = _less(w.left, what)
-    return World(w.task, w.sides, w.net, w.actors, w.lock, w.doom, left, w.durable, w.saved)
+    return World(w.task, w.sides, w.net, w.actors, w.lock, w.doom, left, w.durable, w.saved, w.carrier)
 
 
 @lru_cache(maxsize=4096)

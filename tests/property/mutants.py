@@ -22,6 +22,7 @@ from journal.actions import (
     Probe,
     Probed,
     Quiesce,
+    Quiet,
     Read,
     Replied,
     Result,
@@ -222,6 +223,17 @@ def no_quiesce_after_refusal(run: Run) -> Action:
     return next_action(run if not run.epoch or run.ending or run.view.open else run._replace(quiet=True))
 
 
+def suspects_are_dead(run: Run, did: Action, got: Result) -> Run:
+    """A silent host is taken for a dead one."""
+    return learn(run, did, Quiet() if isinstance(got, Quiet) else got)
+
+
+def doubt_ends_with_a_term(run: Run, did: Action, got: Result) -> Run:
+    """Asked is who owned the task last, not who began the attempt: the one that doubted says nothing ill of itself."""
+    forgets = isinstance(got, Quiet) and run.state is not None and run.state.looks > 0
+    return learn(run, did, Quiet() if forgets else got)
+
+
 class Mutant(NamedTuple):
     """What is wrong, and the words in which the explorer must say so."""
 
@@ -297,6 +309,11 @@ MUTANTS: dict[str, Mutant] = {
     "a stale clone is probed": Mutant(Config(one(P), Bounds(lag=2)), "double"),
     "a restored journal drives": Mutant(
         Config(one(P), Bounds(restore=1), next_action=with_cells(Row.FRESH, Fact.OURS, P, Verdict.DRIVE)), "double"
+    ),
+    "a suspect's probed step is driven": Mutant(Config(one(P), LIES, hosts=True, learn=suspects_are_dead), "double"),
+    "a suspect's fence is not installed": Mutant(Config(one(F), LIES, hosts=True, next_action=no_quiesce), "double"),
+    "the doubt about a host ends with a term": Mutant(
+        Config(one(P), LIES, hosts=True, learn=doubt_ends_with_a_term), "double"
     ),
     "a cancel is ignored": Mutant(
         Config(two(P, E), Bounds(crash=1, cancel=1), next_action=expecting(cancel_ignored)),
