@@ -56,9 +56,9 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Running]:
+def running(folder: Path, settings: str = "") -> Iterator[Running]:
     config = folder / "journal.toml"
-    config.touch()
+    config.write_text(settings)
     with service(config) as process:
         yield Running(folder / "journal.db", process.pid)
 
