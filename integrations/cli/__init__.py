@@ -12,8 +12,8 @@ def collect_seldom() -> None:
     """
     Let the collector of cycles look a hundred times less often than it does by itself, in this whole process.
 
-    Loading makes a hundred thousand objects that all stay, and events, streams and runs go by their count of references:
-    looking through them again and again is a tenth of the time until an answer, and an eighth of a transition's.
+    Loading makes a hundred thousand objects that all stay, and events, streams and runs go by their count of
+    references: looking through them again and again is a tenth of the time until an answer, an eighth of a transition.
     """
     gc.set_threshold(100_000, 20, 20)
 
