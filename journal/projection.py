@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from journal.codec import gist
 from journal.events import Event, Unread
 from journal.log.rows import as_far_as_known
 from journal.log.schema import COLUMNS, statements
@@ -44,7 +45,11 @@ class Projection(Protocol):
         ...
 
     def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
-        """Take in events in order, inside the writer's transaction."""
+        """
+        Take in events in order, inside the writer's transaction.
+
+        Their evidence may be left out: while a view is rebuilt it is not even read (P10).
+        """
         ...
 
     def reset(self) -> None:
@@ -125,7 +130,7 @@ def _replay(
     while start < head:
         with _uncollected():
             rows = db.execute(_AFTER, (start, CHUNK)).fetchall()
-            events = [as_far_as_known(row) for row in rows]
+            events = [as_far_as_known(row, gist) for row in rows]
             projection.apply(db, events)
         store_checkpoints(db, (projection,), events[-1])
         whole = whole and not any(isinstance(event.draft.body, Unread) for event in events)

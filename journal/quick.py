@@ -8,7 +8,7 @@ decides. So quick never accepts what strict validation refuses, which a property
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import lru_cache
@@ -29,11 +29,11 @@ class _OddError(ValueError):
     """Not the exact shape that this program writes."""
 
 
-def reader_of(body: type[T], hints: Mapping[str, Any]) -> Callable[[str], T | None]:
-    """A reader of one kind of body from its fields' types; made once for each kind."""
+def reader_of(body: type[T], hints: Mapping[str, Any], without: Collection[str] = ()) -> Callable[[str], T | None]:
+    """A reader of one kind of body from its fields' types, made once for each kind; `without` some evidence."""
     reads: dict[str, tuple[type | None, Read]] = {
-        field.name: (hints[field.name] if hints[field.name] in _PLAIN else None, _read(hints[field.name]))
-        for field in fields(body)  # type: ignore[arg-type]
+        name: (None, _leave_out) if name in without else (hint if hint in _PLAIN else None, _read(hint))
+        for name, hint in ((field.name, hints[field.name]) for field in fields(body))  # type: ignore[arg-type]
     }
     needed = frozenset(field.name for field in fields(body) if field.default is MISSING)  # type: ignore[arg-type]
 
@@ -68,6 +68,10 @@ def _read(hint: Any) -> Read:
     if issubclass(hint, StrEnum):
         return _word(hint)
     return _refuse
+
+
+def _leave_out(value: Any) -> Evidence:
+    return ()
 
 
 def _refuse(value: Any) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from journal.chain import hash_body, header, link
 from journal.codec import SCHEMAS, decode, encode, schema_of
 from journal.errors import UnknownEventError
-from journal.events import Draft, Event, StageMoved, Unread, key_of
+from journal.events import Body, Draft, Event, StageMoved, Unread, key_of
 
 Row = tuple[int, str, int, int, int, str, int, str, int, str, str, str, bytes, int, bytes, bytes]
 """In the order of `schema.COLUMNS`."""
@@ -93,15 +93,15 @@ def to_row(event: Event) -> Row:
     """An event as the table stores it."""
     draft = event.draft
     return (
-        event.position, event.task, event.version, draft.generation, draft.epoch, draft.kind.value, event.schema,
+        event.position, event.task, event.version, draft.generation, draft.epoch, str(draft.kind), event.schema,
         draft.step, draft.attempt, event.key, draft.actor, event.body_text, event.body_hash, event.at,
         event.prev_hash, event.hash,
     )  # fmt: skip
 
 
-def from_row(row: Sequence[Any]) -> Event:
+def from_row(row: Sequence[Any], read: Callable[[str, int, str], Body] = decode) -> Event:
     """
-    A stored row as an event.
+    A stored row as an event; `read` makes a body of its kind, schema and text.
 
     Raises:
         UnknownEventError: The body is of an unknown kind or newer schema; `as_far_as_known` goes on.
@@ -109,11 +109,11 @@ def from_row(row: Sequence[Any]) -> Event:
     """
     position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, *rest = row
     body_hash, at, prev_hash, own_hash = rest
-    draft = Draft(decode(kind, schema, text), epoch, generation, actor, step, attempt)
+    draft = Draft(read(kind, schema, text), epoch, generation, actor, step, attempt)
     return Event(position, task, version, draft, schema, at, text, body_hash, prev_hash, own_hash)
 
 
-def as_far_as_known(row: Sequence[Any]) -> Event:
+def as_far_as_known(row: Sequence[Any], read: Callable[[str, int, str], Body] = decode) -> Event:
     """
     A stored row as an event; what a newer version wrote becomes `Unread`, so that only its own task stands still.
 
@@ -121,7 +121,7 @@ def as_far_as_known(row: Sequence[Any]) -> Event:
         DamagedError: The body is of a known kind and is no such body.
     """
     try:
-        return from_row(row)
+        return from_row(row, read)
     except UnknownEventError as error:
         position, task, version, generation, epoch, kind, schema, step, attempt, _, actor, text, *rest = row
         body_hash, at, prev_hash, own_hash = rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -12,16 +13,18 @@ from hypothesis import strategies as st
 
 from journal import codec
 from journal.codec import BODIES, BODY_LIMIT, SCHEMAS, decode, encode, is_canonical, schema_of
-from journal.errors import DamagedError, InvalidInputError
+from journal.errors import DamagedError, InvalidInputError, UnknownEventError
 from journal.events import (
     Acquired,
     Applied,
     Body,
+    Intended,
     JournalCreated,
     Observed,
     Opened,
     Owner,
     Parked,
+    Rejected,
     Released,
     StageMoved,
 )
@@ -117,6 +120,31 @@ def test_the_quick_reader_accepts_nothing_that_strict_validation_refuses(body: B
 @pytest.mark.parametrize("body", EXAMPLES, ids=lambda body: body.kind)
 def test_what_was_written_here_is_read_the_quick_way(body: Body) -> None:
     assert codec._reader(body.kind)(encode(body)) == body
+
+
+@pytest.mark.proves("R94")
+@pytest.mark.parametrize(
+    "body",
+    [
+        *EXAMPLES,
+        Intended(Guard.PROBED, True, "merge:a/b", 5000, (("head", "a" * 40),)),
+        Applied("apply", (("commit", "b" * 40),)),
+        Rejected((("status", 409),)),
+    ],
+    ids=lambda body: body.kind,
+)
+def test_the_gist_of_a_body_is_the_body_without_its_evidence(body: Body) -> None:
+    """What a rebuilt view reads says all that a fold of states asks for, and no evidence."""
+    gist = codec.gist(body.kind, SCHEMAS[body.kind], encode(body))
+    without = {field.name: () for field in fields(body) if field.name in {"seen", "reply", "expected"}}
+    assert gist == replace(body, **without)  # type: ignore[arg-type]
+
+
+@pytest.mark.proves("L4")
+@pytest.mark.parametrize(("kind", "schema"), [("teleported", 1), ("applied", 99), ("intended", 99)])
+def test_the_gist_of_what_a_newer_version_wrote_is_refused_like_the_whole(kind: str, schema: int) -> None:
+    with pytest.raises(UnknownEventError):
+        codec.gist(kind, schema, "{}")
 
 
 @pytest.mark.proves("L4")
