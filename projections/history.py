@@ -198,6 +198,17 @@ def _step(s: Story, e: Event, **learnt: Any) -> Story:
     return replace(s, steps=(*s.steps, replace(new, **learnt)))
 
 
+def gist(event: Event, limit: int = 300) -> str:
+    """What a person wants to know of a body, in one line."""
+    data = as_data(event.draft.body)
+    if isinstance(event.draft.body, Acquired):
+        plan = event.draft.body.plan
+        data |= {"edge": f"{plan.source}->{plan.target}"}
+    for name in ("plan", "owner", "seen", "expected"):
+        data.pop(name, None)
+    return " ".join(f"{name}={value}" for name, value in sorted(data.items()) if value or value == 0)[:limit]
+
+
 def event_data(event: Event) -> dict[str, Any]:
     """An event as plain data, in the words of the table's columns."""
     d = event.draft

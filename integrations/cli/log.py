@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,21 +89,12 @@ def _tell(out: Output, event: Event) -> None:
         out.line(event_data(event))
         return
     from integrations.cli.output import moment
+    from projections.history import gist
 
     d = event.draft
     step = f" {d.step}#{d.attempt}" if d.step else ""
     where = f"{event.task or '-'} v{event.version} e{d.epoch}"
-    out.say(f"{event.position:>6}  {moment(event.at)}  {where}  {event.kind.value}{step}  {d.actor}  {_gist(event)}")
-
-
-def _gist(event: Event) -> str:
-    """What a person wants to know of a body, in one line."""
-    from journal.codec import as_data
-
-    data: dict[str, Any] = as_data(event.draft.body)
-    for name in ("plan", "owner", "seen", "expected"):
-        data.pop(name, None)
-    return " ".join(f"{name}={value}" for name, value in sorted(data.items()))[:300]
+    out.say(f"{event.position:>6}  {moment(event.at)}  {where}  {event.kind.value}{step}  {d.actor}  {gist(event)}")
 
 
 async def _follow(out: Output, path: Path, task: str, kind: str, position: int, at_us: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from integrations.page import timeline, words
 from journal.words import Kind
+from projections.history import gist
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -70,6 +71,7 @@ def environment() -> Environment:
         "lasted": words.lasted,
         "aged": words.aged,
         "visible": words.visible,
+        "gist": gist,
     }
     made.globals |= {"static": address, "kinds": KINDS, "top": timeline.TOP}
     return made

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 _UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
-_HASH = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}\Z")
+_HASH = re.compile(r"((?:sha256:|[0-9]{1,19}:)?[0-9a-f]{12})[0-9a-f]{20,52}\Z")
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 
 SHOWN = 300
@@ -48,8 +48,8 @@ def lasted(us: int, *, fine: bool = True) -> str:
 def visible(value: object, limit: int = SHOWN) -> str:
     """A value from outside: nothing invisible in it, no direction mark, not longer than a person reads."""
     text = str(value)
-    if _HASH.match(text):
-        return f"{text[:19]}…" if text.startswith("sha256:") else f"{text[:12]}…"
+    if digest := _HASH.match(text):
+        return f"{digest[1]}…"
     text = _INVISIBLE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

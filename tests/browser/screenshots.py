@@ -87,7 +87,7 @@ async def main() -> None:
         scene.mkdir()
         async with chromium() as browser:
             async with demo_served(folder) as address:
-                await take(browser, f"{address}/task/DEMO-1", "task", 1280, 760, "light")
+                await take(browser, f"{address}/task/DEMO-1", "task", 1280, 960, "light")
             async with a_service(scene, make=Scripted) as service:
                 await populate(service)
                 async with serving(service) as site:
