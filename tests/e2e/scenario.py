@@ -37,7 +37,7 @@ LIVES = ((1, 15), (10, 60), (40, 160))
 
 _POSITION = "SELECT coalesce(max(position), 0) FROM journal_events"
 _OWNED = (
-    "SELECT task FROM journal_events WHERE task <> '' GROUP BY task HAVING "
+    "SELECT task, max(epoch) FROM journal_events WHERE task <> '' GROUP BY task HAVING "
     "coalesce(max(CASE kind WHEN 'acquired' THEN version END), 0) > coalesce(max(CASE WHEN kind IN "
     "('released', 'canceled', 'settled', 'paused', 'resumed', 'cancel_requested') THEN version END), 0)"
 )
@@ -52,7 +52,7 @@ class Service:
     process: asyncio.subprocess.Process | None = None
     kills: int = 0
     ends: int = 0  # it was ended by its own deploy
-    orphans: int = 0  # terms that were open when it died, all times together
+    orphaned: set[tuple[str, int]] = field(default_factory=set)  # task and epoch of terms that were open when it died
     position: int = 0  # of the log, as last seen
 
     @property
@@ -89,7 +89,13 @@ class Service:
         assert code in (0, -signal.SIGKILL), f"the service failed with {code}:\n{tail}"
         self.kills += code != 0
         self.ends += code == 0
-        self.orphans += len(self.rows(_OWNED))
+        # As a set: one that dies before it took up what its predecessor left leaves the same terms once more.
+        self.orphaned.update((task, epoch) for task, epoch in self.rows(_OWNED))
+
+    @property
+    def orphans(self) -> int:
+        """Terms that a death left open; each is reclaimed once."""
+        return len(self.orphaned)
 
     async def stop(self) -> int:
         """End it as an operator does."""
