@@ -56,7 +56,12 @@ def examine(given: Given) -> list[Found]:
             else [*found, *_place(given.db.absolute(), deploys=False), *_file(given.db.absolute())]
         )
     deploys = any(step.get("use") == "self-deploy" for step in settings.values.steps.values())
-    return [*found, *_configuration(settings), *_place(settings.db, deploys=deploys), *_file(settings.db)]
+    found += [*_configuration(settings), *_place(settings.db, deploys=deploys)]
+    if settings.server is not None:
+        from integrations.cli.server_checks import server_findings
+
+        found += server_findings(settings.server, settings.db)
+    return [*found, *_file(settings.db)]
 
 
 def _packages() -> Iterator[Found]:

@@ -20,7 +20,8 @@ def init(ctx: typer.Context, folder: Annotated[Path, typer.Argument(help="Where;
     """
     Write a commented journal.toml and create the database it names. Refuses to overwrite anything.
 
-    Where journal.toml is there already and names a PostgreSQL server, the tables and the first event are made on it.
+    Where journal.toml is there already and names a PostgreSQL server, tables are made on it that it lacks, after an
+    upgrade too, and the first event; the role in the DSN must own them.
 
     journal init
     journal init /srv/orchestrator
@@ -59,7 +60,6 @@ def _create(out: Output, file: Path, settings: Settings) -> None:
 
     from integrations.telemetry.logs import configure_logs
     from integrations.wiring import build, open_journal
-    from journal.errors import InvalidInputError
 
     configure_logs("warning", secrets=settings.secrets)
 
@@ -68,14 +68,13 @@ def _create(out: Output, file: Path, settings: Settings) -> None:
             return journal.log.journal_id, await journal.log.head()
 
     journal_id, (position, head) = asyncio.run(create())
-    if settings.server is not None and position > 1:
-        why = f"holds a journal of {position} events already; nothing was changed there"
-        raise InvalidInputError(what=settings.server.shown, why=why)
     where = settings.server.shown if settings.server else str(settings.db)
     if out.json:
         out.document({"config": str(file), "db": str(settings.db), "journal": journal_id, "head": f"{position}:{head}"})
         return
     if settings.server is None:
         out.say(f"wrote {file}")
-    out.say(f"created {where}, journal {journal_id}")
+        out.say(f"created {where}, journal {journal_id}")
+    else:
+        out.say(f"{where} holds journal {journal_id}, {position} events, tables of this program")
     out.say("next: edit the configuration, then `journal doctor` and `journal serve`")

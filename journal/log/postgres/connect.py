@@ -109,11 +109,10 @@ async def connect(server: Server, name: str, **settings: str) -> Any:
         raise unavailable(server, error) from error
     try:
         await check(db, server)
-    except JournalError:
+    except BaseException as error:
         db.terminate()
-        raise
-    except Exception as error:
-        db.terminate()
+        if isinstance(error, JournalError) or not isinstance(error, Exception):
+            raise
         raise unavailable(server, error) from error
     return db
 

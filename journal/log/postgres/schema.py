@@ -213,6 +213,14 @@ UNION ALL SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = ind
     WHERE indrelid = to_regclass('journal_events') AND indisunique AND indisvalid
 """
 
+_RIGHTS = """
+SELECT 'SELECT on ' || name, has_table_privilege(to_regclass(name), 'SELECT')
+    FROM unnest(ARRAY['journal_migrations', 'journal_events', 'journal_head', 'journal_instances']) name
+    WHERE to_regclass(name) IS NOT NULL
+UNION ALL SELECT 'EXECUTE on ' || proname, has_function_privilege(oid, 'EXECUTE')
+    FROM pg_proc WHERE proname IN ('journal_append', 'journal_lock') AND pronamespace = current_schema()::regnamespace
+"""
+
 
 async def schema_number(db: Any) -> tuple[int, int]:
     """The newest migration on the server and the schema number it asks of a program; (0, 0) = no journal there."""
@@ -241,6 +249,12 @@ async def check(db: Any, shown: str) -> int:
         why = f"the event table is not ours: {', '.join(sorted(lacking))} missing or switched off"
         raise DamagedError(path=shown, why=why)
     return number
+
+
+async def lacking_rights(db: Any) -> list[str]:
+    """What this role may not do although a service must; the tables are there."""
+    rows = await db.fetch(_RIGHTS)
+    return [row[0] for row in rows if not row[1]]
 
 
 async def migrate(db: Any, shown: str) -> None:
