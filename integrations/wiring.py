@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -54,9 +54,13 @@ from integrations.plane.publish import PlanePublisher
 from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
 from journal import Journal
 from journal.advance import Wrap
-from journal.clock import SystemClock
+from journal.clock import SystemClock, SystemIds
 from journal.errors import InvalidInputError, JournalError, PipelineError, StoreUnavailableError
+from journal.events import Owner
+from journal.hosts.port import Join
+from journal.hosts.pulse import Pulse
 from journal.journal import Pending
+from journal.log.postgres.connect import Server, connect
 from journal.log.postgres.upstream import PostgresUpstream
 from journal.ownership import LockFile
 from journal.pipeline import Edge, Pipeline, StepDefinition
@@ -195,8 +199,22 @@ def open_journal(
         writer_lock=writer_lock,
         companion=HostTable(settings.overlay) if settings.overlay else None,
         upstream=PostgresUpstream(settings.server) if settings.server and write else None,
+        join=_hosts(settings.server, address) if settings.server and write else None,
         takes=settings.scope.takes,
     )
+
+
+def _hosts(server: Server, address: str) -> Join:
+    """How this process takes its place among those that share the log on a server."""
+    plain = replace(server, standbys=0)  # a beat waits for no standby, and must not fail for want of one
+
+    def join(me: Owner, ground: str, lost: Callable[[], None]) -> Pulse:
+        return Pulse(
+            lambda: connect(plain, "hosts"), me, ground, address=address,
+            new_key=lambda: int(SystemIds().instance(), 16) >> 66, on_loss=lost,
+        )  # fmt: skip
+
+    return join
 
 
 def sinks(settings: Settings) -> dict[str, Sink]:

@@ -114,7 +114,7 @@ class Dispatcher:
                 lanes.add(lane)
             if blocked or task in self._runs or self._rests.get(task, (0, 0.0))[1] > now_s:
                 continue
-            if self._wanted(stream):
+            if self._wanted(stream) and await self._mine(stream):
                 self._start(task)
                 free -= 1
 
@@ -125,6 +125,12 @@ class Dispatcher:
         edge = self._journal.pipeline.edge(state.stage)
         inherited = bool(state.owner or state.open or state.begun or state.cancel)
         return inherited or (edge is not None and edge.advance == "auto")
+
+    async def _mine(self, stream: Stream) -> bool:
+        mine = await self._journal.mine(stream)
+        if not mine:
+            self.startup.discard(stream.task)  # another host's, from now on to be looked at like any other
+        return mine
 
     def _start(self, task: str) -> None:
         actor = "startup" if task in self.startup else "worker"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -25,22 +26,26 @@ from journal.errors import (
     TaskExistsError,
     UnknownTaskError,
 )
-from journal.events import Draft, Event, Opened
+from journal.events import Draft, Event, Opened, Owner
+from journal.hosts.ground import ground_of
+from journal.hosts.port import Join, Membership
 from journal.log.companion import Companion
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Astray, Unit, Written
 from journal.log.upstream import Upstream
 from journal.logs import leave_values_out
-from journal.ownership import LockFile, Locks, read_holder
+from journal.ownership import LockFile, Locks, is_held, read_holder
 from journal.pipeline import Pipeline
 from journal.ports import Clock, Gate, Ids, StepAdapter
 from journal.projection import Projection
 from journal.release import take_away
 from journal.results import Deferred, Done, Freed, LostRace, Parked, Refused, Result
-from journal.shell import Tools
+from journal.shell import Running, Tools
 from journal.stream import Stream
-from journal.words import Cause
+from journal.words import Cause, Standing
+
+LAST_WORD = "its runs and their children were seen to end"
 
 LEFT_OUT = "takes no part; name it in ORCH_TRANSITION_JOURNAL_REPOS"
 
@@ -99,6 +104,7 @@ class Journal:
         self.tools, self.me, self.clock = tools, locks.me, tools.clock
         self._writer_lock, self._wrap, self._takes = writer_lock, wrap, takes
         self._closing = False
+        self._membership: Membership | None = None
 
     @classmethod
     def open(
@@ -118,6 +124,7 @@ class Journal:
         writer_lock: LockFile | None = None,
         companion: Companion | None = None,
         upstream: Upstream | None = None,
+        join: Join | None = None,
         takes: Callable[[str], bool] = lambda repo: True,
     ) -> Pending[Self]:
         """
@@ -138,6 +145,7 @@ class Journal:
             writer_lock: The lock, if the caller has it already (a standby that took over).
             companion: A host's table in the same file that shows the stages; then the file is the host's.
             upstream: The log on a server that several hosts share; the file is then this host's copy of it.
+            join: Takes our place among the hosts that share the log, if several do.
             takes: Whether a repository takes part (FR-7); tasks of others are neither opened nor driven.
 
         Raises:
@@ -160,6 +168,7 @@ class Journal:
                 writer_lock,
                 companion,
                 upstream,
+                join if write else None,
                 takes,
             )
         )
@@ -180,6 +189,7 @@ class Journal:
         lock: LockFile | None,
         companion: Companion | None,
         upstream: Upstream | None,
+        join: Join | None,
         takes: Callable[[str], bool],
     ) -> Self:
         leave_values_out()
@@ -200,23 +210,69 @@ class Journal:
                 lock.release()
             raise
         tools = Tools(log, locks, dict(steps), dict(gates), clock, {}, pipeline.reaper_max_running_s)
-        return cls(log, locks, tools, pipeline, lock, wrap, takes)
+        journal = cls(log, locks, tools, pipeline, lock, wrap, takes)
+        if join is not None:
+            try:
+                await journal._join(join)
+            except BaseException:
+                await journal.close()
+                raise
+        return journal
+
+    async def _join(self, join: Join) -> None:
+        """Take our place among the hosts: from here on each effect asks whether we may still act (M2)."""
+        loop = asyncio.get_running_loop()
+
+        def lost() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing runs
+                loop.call_soon_threadsafe(self._end_runs, "this process may be taken for dead: it lost its lease")
+
+        hosts = join(self.me, ground_of(self.locks.folder, self.me.boot), lost)
+        await hosts.start()
+        self.tools, self._membership = replace(self.tools, hosts=hosts), hosts
+
+    def _end_runs(self, why: str) -> list[Running]:
+        running = [run for run in self.tools.running.values() if run.work is not asyncio.current_task()]
+        for run in running:
+            run.end(why)
+        return running
+
+    async def standing(self, owner: Owner | None) -> Standing:
+        """How sure it is that nothing of an owner is left; who holds no lock of its own may only forecast with it."""
+        return Standing.GONE if owner is None else await self.tools.hosts.standing(owner)
+
+    async def driven(self, stream: Stream) -> bool:
+        """Somebody drives the task at this moment, here or on another host; for showing and deferring."""
+        if is_held(self.locks.task_path(stream.task)):
+            return True
+        return stream.owner is not None and await self.standing(stream.owner) is Standing.ALIVE
+
+    async def mine(self, stream: Stream) -> bool:
+        """Whether a task is this process's to look after by itself; always, where no other host shares the log."""
+        doubted = stream.carrier if stream.state.open else None
+        return await self.tools.hosts.wanted(stream.task, stream.owner or doubted)
 
     async def close(self) -> None:
         """Cancel what runs, write what waits, give the writer lock back."""
         self._closing = True  # a worker that is told of its run's end may call again at once
-        running = [run for run in self.tools.running.values() if run.work is not asyncio.current_task()]
-        for run in running:
-            run.end("the journal was closed")
+        running = self._end_runs("the journal was closed")
         try:
             for run in running:
                 await run.over.wait()
         finally:
             try:
+                await self._leave()
                 await self.log.close()
             finally:
                 if self._writer_lock is not None:
                     self._writer_lock.release()
+
+    async def _leave(self) -> None:
+        """Our last word to the hosts: nothing of us is left, if no child of a run lives on."""
+        hosts, self._membership = self._membership, None
+        if hosts is not None:
+            left = any(is_held(self.locks.task_path(task)) for task in self.tools.outlived)
+            await hosts.close("" if left else LAST_WORD)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

@@ -111,15 +111,16 @@ class LockFile:
     def _groups(self, groups: tuple[int, ...]) -> None:
         self.write(replace(self._holder, groups=groups))
 
-    def release(self) -> None:
-        """Give it back. With a child alive only our descriptor goes: the lock stays the child's."""
+    def release(self) -> bool:
+        """Give it back. With a child alive only our descriptor goes, and True is said: the lock stays the child's."""
         if self._fd < 0:
-            return
+            return False
         fd, self._fd = self._fd, -1
         if not self._holder.groups:
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
+        return bool(self._holder.groups)
 
 
 LOOKS_AT_WRITER = 5

@@ -105,6 +105,7 @@ class Tools:
     running: dict[str, Running]  # by task
     max_running_s: int
     hosts: Hosts = field(default_factory=Alone)
+    outlived: set[str] = field(default_factory=set)  # tasks whose run left a child behind
 
 
 class TaskPorts:
@@ -157,7 +158,8 @@ class TaskPorts:
             lock, self._lock = self._lock, None
             if running := self._tools.running.pop(self._task, None):
                 running.over.set()
-            lock.release()
+            if lock.release():
+                self._tools.outlived.add(self._task)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from enum import StrEnum
 import structlog
 
 from journal.journal import Journal
-from journal.ownership import is_held
 from journal.results import Deferred, Done, Refused, Unavailable
 from journal.stream import Stream
 from journal.words import Hold
@@ -77,7 +76,7 @@ class Attention:
         stream = await self._journal.log.read(task)
         if not stream.version or stream.state.hold is not Hold.NONE or stream.state.cancel:
             return Looked.NOTHING
-        if is_held(self._journal.locks.task_path(task)):
+        if await self._journal.driven(stream):
             if not counted:
                 self._journal.log.count("deferred", actor, task)
             return Looked.DEFERRED

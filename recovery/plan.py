@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from journal.doubt import Verdict, decide, row_of
 from journal.journal import Journal
 from journal.names import MAX_INTEGER
-from journal.ownership import is_held
 from journal.shell import look
 from journal.stream import Stream
 from journal.words import Evidence, Hold
@@ -96,12 +95,15 @@ async def forecast(journal: Journal, stream: Stream) -> Forecast:
         name, row = (step.name, str(row_of(state))) if step else ("", "")
         return Forecast(stream.task, state.stage, stream.version, state.epoch, name, row, fact, verdict, why, seen)
 
-    if is_held(journal.locks.task_path(stream.task)):
-        return named("defer", "its lock is held: a run, or a child that one left behind")
+    if await journal.driven(stream):
+        return named("defer", "its lock is held, or its owner lives on another host: a run, or a child that one left")
     if step is None:
         return named("rest", "the edge has no open step; the next run goes on")
     probed = await look(journal.tools, stream, step)
-    decision = decide(state, step, probed.finding.fact, superseded=("superseded", True) in probed.finding.seen)
+    decision = decide(
+        state, step, probed.finding.fact, superseded=("superseded", True) in probed.finding.seen,
+        carrier=await journal.standing(stream.carrier),
+    )  # fmt: skip
     late = decision.verdict is Verdict.WAIT and probed.late
     verdict = Verdict.PARK if late else decision.verdict
     why = decision.why or f"{step.guard} step {step.name}: {decision.cell[0]} x {decision.cell[1]}"

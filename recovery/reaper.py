@@ -95,6 +95,8 @@ class Reaper:
             if not is_held(path):
                 if self._left_to_startup(place.task):
                     continue
+                if not await self._journal.mine(await self._journal.log.read(place.task)):
+                    continue  # it lives on another host, or is another's to take up
                 self.runs.start(place.task, "owner gone")
                 continue
             holder = read_holder(path)

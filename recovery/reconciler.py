@@ -86,7 +86,8 @@ class Reconciler:
             after = places[-1].entered
             await self._take_missed(places)
             if polls:
-                await self.poll([place.task for place in places if not place.hold])
+                minds = self._journal.tools.hosts.minds
+                await self.poll([place.task for place in places if not place.hold and minds(place.task)])
 
     # -- F-1: the gate passed, and nobody advanced --------------------------------------------------------------------
 
@@ -97,6 +98,8 @@ class Reconciler:
         lanes = dict(await self._journal.log.query("SELECT lane, task FROM journal_lanes"))
         for place, edge in missed:
             stream = await self._journal.log.read(place.task)
+            if not await self._journal.mine(stream):
+                continue
             lane = self._journal.pipeline.lane_of(edge, stream.subject)
             if lanes.get(lane, place.task) != place.task:
                 continue  # it waits its turn

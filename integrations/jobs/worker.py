@@ -129,6 +129,8 @@ class JobWorker:
         wanted = await ask(log, without_job(tuple(self._configs), self._journal.clock.now_us(), SCANNED))
         jobs = await self._jobs.by_entry(place.entered for place in wanted)
         for place in wanted:
+            if not self._journal.tools.hosts.minds(place.task):
+                continue  # each host has its own queue: one of them works on a task
             try:
                 await self._queue(place, jobs.get(place.entered))
             except JournalError:
@@ -154,7 +156,7 @@ class JobWorker:
 
     async def _claim(self, job: Job) -> None:
         """Lock first, then the compare-and-swap: a running job whose lock is free is a lost one at any moment."""
-        if not await self._wanted(job):
+        if not self._journal.tools.hosts.minds(job.task) or not await self._wanted(job):
             return
         lock = LockFile.take(lock_path(self._journal.locks, job.task))
         if lock is None:

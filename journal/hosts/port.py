@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from journal.events import Owner
@@ -24,9 +25,37 @@ class Hosts(Protocol):
         """
         ...
 
+    async def wanted(self, task: str, owner: Owner | None) -> bool:
+        """
+        Whether a task is ours to look after by ourselves, so that hosts do not race for each.
+
+        Only economy: two may believe it, and whoever asks in person is served on any host.
+
+        Args:
+            task: Its id.
+            owner: Whoever owns it or has left an attempt in doubt; None = nobody.
+        """
+        ...
+
+    def minds(self, task: str) -> bool:
+        """The same for what is no ownership: one living process minds each task, as long as all hear of each other."""
+        ...
+
     def leads(self) -> bool:
         """Whether duties that only one process should do are ours now; nothing may be unsafe if two believe it."""
         ...
+
+
+class Membership(Hosts, Protocol):
+    """A process's place among hosts, taken and given back."""
+
+    async def start(self) -> None: ...
+
+    async def close(self, said: str) -> None: ...
+
+
+Join = Callable[[Owner, str, Callable[[], None]], Membership]
+"""(this process, its ground, whom to tell when we may no longer act): makes a place among hosts."""
 
 
 class Alone:
@@ -38,6 +67,12 @@ class Alone:
     async def standing(self, owner: Owner) -> Standing:
         """Who holds the lock knows that its last holder and the holder's children are gone."""
         return Standing.GONE
+
+    async def wanted(self, task: str, owner: Owner | None) -> bool:
+        return True
+
+    def minds(self, task: str) -> bool:
+        return True
 
     def leads(self) -> bool:
         return True

@@ -20,7 +20,7 @@ import structlog
 from journal.errors import StoreUnavailableError
 from journal.events import Owner
 from journal.hosts.lease import Lease
-from journal.hosts.roster import PERIODS, Member, Periods, standing
+from journal.hosts.roster import PERIODS, Member, Periods, minder, standing
 from journal.words import Standing
 
 logger = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ ON CONFLICT (instance) DO UPDATE SET session = EXCLUDED.session, beat_at = EXCLU
 """
 _BEAT = "UPDATE journal_instances SET beat_at = clock_timestamp() WHERE instance = $1 AND session = $2 AND ended = ''"
 _MEMBERS = """
-SELECT instance, host, ground, extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_s, ended,
+SELECT instance, host, ground, address, extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_s, ended,
     session IN (
         SELECT (classid::int8 << 32) | objid::int8 FROM pg_locks
         WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -91,6 +91,8 @@ class Pulse:
         self._connection: Any = None
         self._key = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.AbstractEventLoop | None = None  # the loop whose runs we vouch for
+        self._answered_s = float("-inf")
         self._turn = asyncio.Lock()  # a connection answers one question at a time
         self._ending = asyncio.Event()
         self._beating = threading.Event()  # the first beat reached the database
@@ -122,6 +124,25 @@ class Pulse:
         settled = now_s - self._since_s > self._periods.suspect_s
         return standing(member, self._ground, self._periods, settled=settled)
 
+    async def wanted(self, task: str, owner: Owner | None) -> bool:
+        """What was left in doubt where our locks are is ours: nobody else can prove that it is over (M1)."""
+        if owner is None or owner.instance == self._me.instance:
+            return owner is not None or self.minds(task)
+        try:
+            standing = await self.standing(owner)
+        except StoreUnavailableError:
+            return False
+        if standing is Standing.GONE and self._shares(owner):
+            return True
+        return standing is not Standing.ALIVE and self.minds(task)
+
+    def minds(self, task: str) -> bool:
+        return minder(task, self._members.values(), self._me.instance, self._periods) == self._me.instance
+
+    def _shares(self, owner: Owner) -> bool:
+        member = self._members.get(owner.instance)
+        return member is not None and bool(self._ground) and member.ground == self._ground
+
     def members(self) -> tuple[Member, ...]:
         """Everybody heard of within a day, ourselves included, for people."""
         return tuple(self._members.values())
@@ -135,6 +156,7 @@ class Pulse:
         Raises:
             StoreUnavailableError: The database was not reached, or refused.
         """
+        self._main, self._answered_s = asyncio.get_running_loop(), self.lease.now_s()
         self._thread.start()
         if not await asyncio.to_thread(self._beating.wait, self._periods.suspect_s) or self._failed is not None:
             why = f"this process cannot join its hosts: {self._failed!r}" if self._failed else "no beat got through"
@@ -215,6 +237,8 @@ class Pulse:
                 await connection.execute(_END, self._me.instance, self._said)
 
     async def _beat(self, connection: Any) -> None:
+        if self._hangs():
+            return
         async with self._turn:
             sent_s = self.lease.now_s()
             said = await connection.execute(_BEAT, self._me.instance, self._key)
@@ -231,6 +255,16 @@ class Pulse:
             self._members, self._heard_s = members, sent_s
             if not self._leaving:
                 self.lease.renew(sent_s)
+
+    def _hangs(self) -> bool:
+        """This thread lives while the loop that does the work hangs: then we say nothing, and others take over."""
+        assert self._main is not None
+        with suppress(RuntimeError):  # it was closed around us
+            self._main.call_soon_threadsafe(self._answer)
+        return self.lease.now_s() - self._answered_s > self._periods.hung_s
+
+    def _answer(self) -> None:
+        self._answered_s = self.lease.now_s()
 
     async def _watch(self) -> None:
         """Tell of each loss of the lease once, soon: what runs ends its children instead of finding out by itself."""
