@@ -33,6 +33,14 @@ RETRIES = 5
 SETTLE_TRIES = 3
 """Connections tried, the second and third after a second each, before an unanswered COMMIT stays unknown."""
 
+_FLUSH = "SELECT journal_lock()"
+"""
+A commit of our own before anything is read: it waits for the standbys, and with it everything that stands before it.
+
+A server that crashed shows commits that had not reached a standby; a host that followed them would know of events that
+a promoted standby lacks.
+"""
+
 _LOST = ("08", "57P0")
 """SQLSTATEs after which nobody can say what became of the statement: the connection or the server went."""
 
@@ -47,7 +55,7 @@ class PostgresUpstream:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._db: Any = None
-        self._in_transaction = False
+        self._in_transaction = self._made = False
         self._loop = asyncio.new_event_loop()
         self._tail: asyncio.Task[None] | None = None
         self._closed = False
@@ -106,6 +114,8 @@ class PostgresUpstream:
         db = await self._connection()
         try:
             await migrate(db, self.shown)
+            await db.execute(_FLUSH)
+            self._made = True
         except failures(self._server) as error:
             raise unavailable(self._server, error) from error
 
@@ -113,6 +123,12 @@ class PostgresUpstream:
         if self._db is None or self._db.is_closed():
             self._in_transaction = False
             self._db = await connect(self._server, "log")
+            if self._made:
+                try:
+                    await self._db.execute(_FLUSH)
+                except failures(self._server) as error:
+                    self._drop()
+                    raise unavailable(self._server, error) from error
         return self._db
 
     async def _ask(self, sql: str, *arguments: object) -> Any:
