@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,14 +188,28 @@ async def test_text_has_contrast_names_are_there_and_nothing_sticks_out(
     await page.close()
 
 
+COUNT_REPLACED = """
+    window.replaced = [];
+    new MutationObserver((all) => {
+      for (const m of all) for (const n of m.addedNodes) if (n.dataset?.part) window.replaced.push(n.dataset.part);
+    }).observe(document.body, { childList: true, subtree: true });
+"""
+
+
 async def test_a_thousand_open_tasks_are_a_hundred_cards_a_stage_and_a_way_to_the_rest(
     page: Page, empty_site: Site
 ) -> None:
     journal = empty_site.service.journal
     assert journal is not None
-    for number in range(1000):
-        await journal.open_task(NewTask(f"T-{number}", "acme/widgets", f"feature/{number}"), actor="tracker")
+    new = [NewTask(f"T-{number}", "acme/widgets", f"feature/{number}") for number in range(1000)]
+    await asyncio.gather(*(journal.open_task(task, actor="tracker") for task in new))
     await page.goto(empty_site.address)
+    await live(page)
+    assert await page.evaluate("document.querySelectorAll('*').length") < 1500, "what a browser lays out is bounded"
+    await page.evaluate(COUNT_REPLACED)
+    await journal.pause("T-999", reason="not among those shown", actor="operator")
+    await page.locator("[data-part=position]", has_text="1002").wait_for()
+    assert set(await page.evaluate("window.replaced")) <= {"position", "tiles"}, "what shows nothing new stays as it is"
     assert await page.locator("[data-part=stage-review] .count").inner_text() == "1,000"
     assert await page.locator(".card").count() == 100
     seen: list[str] = await page.locator(".card a.id").all_text_contents()
