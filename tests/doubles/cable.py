@@ -49,22 +49,28 @@ class Cable:
         self._ready.set()
         await self._over.wait()
         server.close()
-        for task in asyncio.all_tasks():
-            if task is not asyncio.current_task():
-                task.cancel()
+        ends = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in ends:
+            task.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+        await asyncio.sleep(0)  # sockets that were cut off are closed at the loop's next turn
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.CancelledError):
+        writers = [writer]
+        try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
-            await asyncio.wait(
-                [
-                    asyncio.create_task(self._pump(reader, far_writer)),
-                    asyncio.create_task(self._pump(far_reader, writer)),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            far_writer.close()
-        writer.close()
+            writers.append(far_writer)
+            async with asyncio.TaskGroup() as pumps:
+                ways = [self._pump(reader, far_writer), self._pump(far_reader, writer)]
+                both = [pumps.create_task(way) for way in ways]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for pump in both:
+                    pump.cancel()
+        except OSError:
+            pass
+        finally:
+            for end in writers:
+                end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._plugged is not None
