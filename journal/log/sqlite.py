@@ -34,6 +34,9 @@ from journal.stream import Stream, fold_stream
 CACHED_STREAMS = 2048
 """Folded streams kept; coherent because this process is the only writer, and only a beginning where others write."""
 
+PAGE = 1000
+"""Events read at once."""
+
 # Only names of columns are put into the texts, never a value.
 _JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
 _FLOOR = (
@@ -141,8 +144,11 @@ class SqliteLog:
             self._streams.move_to_end(task)
             return kept
         stream = kept or Stream(task, state=self._blank)
-        while events := await self.events(task=task, after=stream.version):
+        more = True
+        while more:
+            events = await self.events(task=task, after=stream.version, limit=PAGE)
             stream = fold_stream(task, events, stream)
+            more = len(events) == PAGE  # one that is not full was the last: to ask once more would be a thread's hop
         if stream.version:
             self._keep(stream)
         return stream
@@ -176,7 +182,7 @@ class SqliteLog:
         if len(self._streams) > CACHED_STREAMS:
             self._streams.popitem(last=False)
 
-    async def events(self, *, task: str | None = None, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+    async def events(self, *, task: str | None = None, after: int = 0, limit: int = PAGE) -> Sequence[Event]:
         if task is None:
             rows = await self.query(_OF_LOG, (after, limit))
         else:

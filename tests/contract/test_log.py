@@ -24,7 +24,7 @@ from journal.errors import (
     StoreUnavailableError,
     TaskExistsError,
 )
-from journal.events import Applied, Draft, Event, Opened, Released, StageMoved
+from journal.events import Applied, Draft, Event, HazardFound, Opened, Released, StageMoved
 from journal.log.port import EventLog
 from journal.log.postgres.connect import Server
 from journal.log.postgres.upstream import PostgresUpstream
@@ -320,6 +320,23 @@ async def test_events_are_read_page_by_page_by_task_and_by_position(log: EventLo
     assert await log.events(task="T-3", limit=1) == mine[:1]
     assert await log.events(task="t-3") == []
     assert fold_stream("T-3", mine) == await log.read("T-3")
+
+
+@pytest.mark.proves("L3")
+async def test_a_stream_is_read_whole_however_many_pages_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is not full was the last one; one that is may have another behind it, or nothing."""
+    monkeypatch.setattr("journal.log.sqlite.PAGE", 2)
+    log = await sqlite_log(tmp_path)
+    streams = [await begin(log, f"T-{length}") for length in range(1, 6)]
+    for number, stream in enumerate(streams):
+        for _ in range(number):
+            streams[number] = await written(log, streams[number], Draft(HazardFound("odd"), 0, 1))
+        assert streams[number].version == stream.version + number
+    await log.close()
+    again = await sqlite_log(tmp_path)
+    assert [await again.read(stream.task) for stream in streams] == streams
 
 
 @pytest.mark.proves("L6")
