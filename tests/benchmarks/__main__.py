@@ -14,7 +14,7 @@ from pathlib import Path
 
 from integrations.cli import collect_seldom
 from integrations.telemetry.logs import configure_logs
-from tests.benchmarks import appends, peers, reading, recovering, report, serving, starting, stepping
+from tests.benchmarks import appends, peers, reading, recovering, report, servers, serving, starting, stepping
 from tests.benchmarks.logs import Logs
 from tests.benchmarks.measuring import Row
 from tests.benchmarks.sizes import FULL, QUICK, Sizes
@@ -38,6 +38,7 @@ async def _appends(run: Run) -> list[Row]:
 
 PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
     "appends": _appends,
+    "servers": lambda run: servers.measure(run.folder, run.sizes),
     "stepping": lambda run: stepping.measure(run.folder, run.sizes, run.others),
     "recovering": lambda run: recovering.measure(run.folder, run.sizes, run.others),
     "reading": lambda run: reading.measure(run.logs, run.sizes),

@@ -69,8 +69,8 @@ def plan_of_six() -> EdgePlan:
 class Producers:
     """So many coroutines that append one event and wait for it, each with a task of its own, again and again."""
 
-    def __init__(self, log: SqliteLog, producers: int) -> None:
-        self._log, self._producers, self._numbers = log, producers, count(1)
+    def __init__(self, log: SqliteLog, producers: int, prefix: str = "BENCH") -> None:
+        self._log, self._producers, self._numbers, self._prefix = log, producers, count(1), prefix
         self._plan = plan_of_six()
         self._left: dict[int, tuple[Stream, Iterator[Draft]]] = {}
 
@@ -94,7 +94,7 @@ class Producers:
         self._left[producer] = stream, drafts
 
     def _fresh(self) -> tuple[Stream, Iterator[Draft]]:
-        task = f"BENCH-{next(self._numbers)}"
+        task = f"{self._prefix}-{next(self._numbers)}"
         return Stream(task), iter(history_of(task, self._plan))
 
 

@@ -22,26 +22,15 @@ Body = tuple[str, int, int, int, str, int, str, int, str, str, str]
 """Everything of a row that costs nothing to know: task, version, ..., actor, body."""
 
 
-class RawLog:
-    """A log without a product around it."""
+class Chained:
+    """Gives bodies their places and hashes."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-        for name, value, _ in WRITER_PRAGMAS:
-            self._db.execute(f"PRAGMA {name} = {value}")
-        migrate(self._db)
+    def __init__(self) -> None:
         self._position, self._hash = 0, GENESIS
 
-    def write(self, bodies: Iterator[Body], transactions: int, size: int) -> int:
-        """Insert so many transactions of so many events; returns how many events."""
-        done = 0
-        for _ in range(transactions):
-            rows = [self._row(body) for body in islice(bodies, size)]
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(INSERT, rows)
-            self._db.execute("COMMIT")
-            done += len(rows)
-        return done
+    def rows(self, bodies: Iterator[Body], size: int) -> list[tuple[object, ...]]:
+        """The next rows of a log."""
+        return [self._row(body) for body in islice(bodies, size)]
 
     def _row(self, body: Body) -> tuple[object, ...]:
         task, version, generation, epoch, kind, schema, step, attempt, key, actor, text = body
@@ -53,6 +42,28 @@ class RawLog:
             position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, text, digest, _AT,
             before, self._hash,
         )  # fmt: skip
+
+
+class RawLog:
+    """A log without a product around it."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+        for name, value, _ in WRITER_PRAGMAS:
+            self._db.execute(f"PRAGMA {name} = {value}")
+        migrate(self._db)
+        self._chain = Chained()
+
+    def write(self, bodies: Iterator[Body], transactions: int, size: int) -> int:
+        """Insert so many transactions of so many events; returns how many events."""
+        done = 0
+        for _ in range(transactions):
+            rows = self._chain.rows(bodies, size)
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(INSERT, rows)
+            self._db.execute("COMMIT")
+            done += len(rows)
+        return done
 
     def close(self) -> None:
         self._db.close()

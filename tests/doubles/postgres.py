@@ -146,17 +146,16 @@ class Postgres:
 
 @contextmanager
 def new_server(
-    prepare: Callable[[Postgres], None] = Postgres.create, *, running: bool = True, **settings: str
+    prepare: Callable[[Postgres], None] = Postgres.create, *, place: Path | None = None, **settings: str
 ) -> Iterator[Postgres]:
-    """A server of the test's own, gone afterwards; `prepare` fills its data folder."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=_in_memory()))
+    """A server of the test's own, gone afterwards; `prepare` fills its data folder, which lies in `place`."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir=place or _in_memory()))
     server = Postgres(folder, free_port())
     try:
         if os.geteuid() == 0:
             os.chown(folder, _nobody().pw_uid, _nobody().pw_gid)
         prepare(server)
-        if running:
-            server.start(**settings)
+        server.start(**settings)
         yield server
     finally:
         server.stop()
