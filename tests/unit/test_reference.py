@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -15,6 +16,8 @@ import pytest
 from integrations.alerts.config import AlertsConfig
 from integrations.cli import app as cli
 from integrations.command.config import CommandConfig
+from integrations.settings import Environment, FileSettings, Settings
+from integrations.wiring import build
 from journal.codec import BODIES
 from journal.journal import Journal, NewTask
 from journal.pipeline import Edge, Pipeline, StepDefinition
@@ -100,6 +103,37 @@ def test_every_snippet_of_configuration_is_accepted() -> None:
             AlertsConfig.model_validate(data["integrations"]["alerts"])
             seen += 1
     assert seen >= 3
+
+
+def test_every_snippet_of_a_journal_toml_builds_a_service(tmp_path: Path) -> None:
+    """A snippet stands among what is built in; one that shows a whole pipeline stands for itself."""
+    built_in = FileSettings()
+    pages = set()
+    for page, text in blocks("toml"):
+        data = tomllib.loads(text)
+        if "stages" not in data.get("pipeline", {}):
+            shown = {edge["from"]: edge for edge in data.get("pipeline", {}).get("edges", ())}
+            edges = [shown.get(e.source, e.model_dump(by_alias=True)) for e in built_in.pipeline.edges]
+            data["pipeline"] = data.get("pipeline", {}) | {"edges": edges}
+            data |= {name: getattr(built_in, name) | data.get(name, {}) for name in ("steps", "gates")}
+        values = FileSettings.model_validate(data)
+        build(Settings(file=tmp_path / "journal.toml", base=tmp_path, values=values, environment=Environment()))
+        pages.add(page)
+    assert len(pages) >= 7
+
+
+async def test_the_snippet_of_the_readme_works_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (text,) = [text for page, text in blocks("python") if page == "README.md"]
+    pipeline = Pipeline(("deploy-staging", "deploy"), (Edge("deploy-staging", "deploy"),), {})
+    async with Journal.open("orchestrator.db", pipeline=pipeline, steps={}) as opened:
+        await opened.open_task(NewTask("ORCH-114", "acme/widgets", "feature/one"), actor="tracker")
+    space: dict[str, Any] = {"pipeline": pipeline, "steps": {}}
+    code = compile(text, "README", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    await eval(code, space)  # noqa: S307  (the page's own code, as a reader would run it)
+    assert isinstance(space["result"], Advanced)
 
 
 async def test_the_step_of_the_how_to_works_as_it_is_written(tmp_path: Path) -> None:
