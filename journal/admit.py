@@ -95,7 +95,8 @@ def _check(s: TaskState, d: Draft, before: Draft | None) -> None:
             _require(allowed, "I14", "released({}) with an open intent", ending)
             _require(ending is not Ending.PARKED or s.hold is Hold.PARKED, "I17", "released(parked) without parked")
         case HeadChanged():
-            _require(not s.open and not s.landed, "I16", "head_changed with an open intent or after something landed")
+            settled = not (s.open or s.loose or s.landed)
+            _require(settled, "I16", "head_changed while an attempt may still land, or after something landed")
             _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
         case Settled():
             _require(s.hold is Hold.PARKED and s.current is not None, "V6", "settled needs a parked task and its step")
@@ -108,7 +109,7 @@ def _check(s: TaskState, d: Draft, before: Draft | None) -> None:
             settled = not (s.open or s.loose)
             _require(settled and not s.ended, "I15", "canceled while an attempt may still land, or after the end")
         case Reopened():
-            _require(not s.owner and not s.open, "I16", "reopened while owned or in doubt")
+            _require(not (s.owner or s.open or s.loose), "I16", "reopened while owned or in doubt")
             _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
         case _:  # hazard_found: an auditor's note changes nothing
             _require(kind is Kind.HAZARD_FOUND, "I3", "{} is not an event of a task", kind)

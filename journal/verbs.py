@@ -129,7 +129,7 @@ async def reopen(
     body = Reopened(stage, names.commit_id(head) if head else "", names.prose(reason, "reason"))
 
     def decide(s: Stream) -> tuple[Draft, ...] | Refused:
-        if s.state.owner or s.state.open:
+        if s.state.owner or s.state.open or s.state.loose:
             return Refused(s.task, "the task is owned or in doubt; release or settle it first", s.state.stage)
         if expect and s.state.stage != expect:
             return Refused(s.task, f"the task is in stage {s.state.stage}, not in {expect}", s.state.stage)
@@ -183,7 +183,7 @@ def _no_new_head(s: Stream, head: str) -> Refused | None:
         return Refused(s.task, "that is the head already", state.stage)
     if state.hold is not Hold.NONE:
         return Refused(s.task, f"the task is {state.hold}", state.stage)
-    if state.open:
+    if state.open or state.loose:
         return Refused(s.task, "an attempt for the old head is in doubt; it is settled first", state.stage)
     if state.landed:
         return Refused(s.task, "something irreversible was applied; a new head enters through `reopen`", state.stage)

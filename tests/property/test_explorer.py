@@ -167,7 +167,7 @@ def test_a_deploy_that_kills_its_owner_is_safe_and_live() -> None:
 def test_what_is_merged_loses_no_ending() -> None:
     """The reduced search reaches the same tasks and far sides as the full one, with fewer worlds on the way."""
     for guard in (P, E):
-        cfg = Config(one(guard), Bounds(crash=1, suspicion=1, bad_probe=1))
+        cfg = Config(one(guard), Bounds(crash=1, bad_probe=1))
         full, few = endings_of(cfg), endings_of(Config(cfg.plans, cfg.bounds, reduced=True))
         assert full == few
 

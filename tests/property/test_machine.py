@@ -1,23 +1,26 @@
 """
-A rule machine over the public API and real files, against a plain model that knows nothing of epochs and events (T4).
+A rule machine over the public API and a real file, against a plain model that knows nothing of epochs and events (T4).
 
-Draws depend on the model only. The model says what each call must answer and which effects must be there; the far side
-counts them, and `verify` goes over the log at the end.
+Draws depend on the model only. The model says what each call must answer, how often each far side is called and what is
+there afterwards; the far side counts for itself, the views are read by SQL, and `verify` goes over the log at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import settings
+import structlog
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,94 +31,48 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+import journal.admit
+import journal.advance
+import journal.engine
+import journal.log.batch
+import journal.verbs
 from journal import Journal, advance_stage
+from journal.doubt import TABLE, Row, Verdict
 from journal.errors import TaskExistsError
+from journal.events import Draft
 from journal.journal import NewTask
+from journal.log.unit import Unit
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
-from journal.ports import Call, Reply
-from journal.results import Advanced, Done, Freed, Refused, Waiting
+from journal.ports import Call
+from journal.results import Deferred, Done, Freed, Refused
 from journal.shell import Ports
-from journal.words import Guard, Kind
+from journal.state import TaskState
+from journal.words import Fact, Guard, Kind
 from projections import all_views
 from recovery.verify import verify
-from tests.builders import FileStep, StandingClock
+from tests.builders import StandingClock
 from tests.conftest import Counts
+from tests.property import mutants
+from tests.property.plain import ATTEMPTS, EDGES, GUARDS, LANES, NEXT, REPLIES, CutOff, FarSide, Model, Trouble
 
-TASKS = ("T-1", "T-2", "T-3")
-EDGES = {"a": ("merge_pr", "ratchet"), "b": ("deploy_init",)}
-NEXT = {"a": "b", "b": "done"}
-LANES = {"a": "merge", "b": "deploy"}
+TASKS = ("T-1", "T-2")
 MOMENTS = ("locked", "acquired", "intended", "effect", "outcome")
 """Where a run may be cut off: what it did last."""
+
+PEOPLE = ("pause", "resume", "cancel", "release", "settle", "head", "reopen")
 
 
 def the_pipeline() -> Pipeline:
     steps = {
         name: StepDefinition(
-            StepPlan(name, Guard.EXCLUSIVE, attempts=9, retry_ms=1), "deploy" if "dep" in name else "merge"
+            StepPlan(name, GUARDS[name], attempts=ATTEMPTS, retry_ms=1), LANES[source], at_most_once=True
         )
         for source, names in EDGES.items()
         for name in names
     }
     edges = tuple(Edge(source, NEXT[source], steps) for source, steps in EDGES.items())
     return Pipeline(("a", "b", "done"), edges, steps, on_new_head="a")
-
-
-@dataclass
-class Model:
-    """One task as a person understands it."""
-
-    stage: str = "a"
-    generation: int = 1
-    hold: str = ""  # paused, canceled, done
-    cancel: bool = False  # asked for, and too late for the step in doubt
-    owned: bool = False  # somebody began and never said that it ended
-    doubt: str = ""  # the step that was begun and not settled
-    closed: list[str] = field(default_factory=list)
-    there: set[str] = field(default_factory=set)  # keys whose effect happened
-    lane: str = ""
-    head: int = 1
-
-    @property
-    def rest(self) -> list[str]:
-        return [s for s in EDGES.get(self.stage, ()) if s not in self.closed]
-
-    def key(self, task: str, step: str) -> str:
-        return f"{task}/{self.generation}/{step}"
-
-
-class CutOff(BaseException):
-    """The process of this run is gone."""
-
-
-@dataclass
-class Trouble:
-    """What goes wrong in the next run: where it is cut off, and whether the first reply is lost or comes late."""
-
-    moment: str = ""
-    step: str = ""
-    reply: str = ""  # lost, late
-
-
-@dataclass
-class Line(FileStep):
-    """The far side behind a line that can fail."""
-
-    trouble: Trouble = field(default_factory=Trouble)
-    late: list[Call] = field(default_factory=list)
-
-    async def apply(self, call: Call) -> Reply:
-        reply, self.trouble.reply = self.trouble.reply, ""
-        if reply == "late":
-            self.late.append(call)
-            raise TimeoutError("no answer yet")
-        done = await super().apply(call)
-        if self.trouble.moment == "effect" and call.step == self.trouble.step:
-            raise CutOff
-        if reply == "lost":
-            raise ConnectionResetError("the reply was lost")
-        return done
 
 
 class Cut:
@@ -155,10 +112,11 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.file = self.folder / "j.db"
         self.runner = asyncio.Runner()
         self.model: dict[str, Model] = {}
         self.trouble = Trouble()
-        self.line = Line(self.folder)
+        self.far = FarSide(self.file, self.trouble)
         self.journal: Journal
 
     def do(self, work: Any) -> Any:
@@ -169,26 +127,27 @@ class Delivery(RuleBasedStateMachine):
         self.do(self._open())
 
     async def _open(self) -> None:
-        steps = dict.fromkeys(("merge_pr", "ratchet", "deploy_init"), self.line)
         self.journal = await Journal.open(
-            self.folder / "j.db",
+            self.file,
             pipeline=the_pipeline(),
-            steps=steps,
+            steps=dict.fromkeys(GUARDS, self.far),
             projections=all_views(),
             clock=StandingClock(),
             wrap=lambda ports, _: cast("Ports", Cut(ports, self.trouble)),
         )
 
     def teardown(self) -> None:
-        if hasattr(self, "journal"):
-            self.do(self.journal.close())
-            with closing(sqlite3.connect(self.folder / "j.db")) as db:
-                found = verify(db, projections=all_views(), deep=True)
-            assert found.intact, found.violations
-        self.runner.close()
-        shutil.rmtree(self.folder)
+        try:
+            if hasattr(self, "journal"):
+                self.do(self.journal.close())
+                with closing(sqlite3.connect(self.file)) as db:
+                    found = verify(db, projections=all_views(), deep=True)
+                assert found.intact, found.violations
+        finally:
+            self.runner.close()
+            shutil.rmtree(self.folder)
 
-    # -- tasks ------------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------------------------
 
     @rule(task=st.sampled_from(TASKS))
     def open_task(self, task: str) -> None:
@@ -199,170 +158,146 @@ class Delivery(RuleBasedStateMachine):
         except TaskExistsError:
             fresh = False
         assert fresh is (task not in self.model)
-        self.model.setdefault(task, Model())
+        self.model.setdefault(task, Model(task))
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), reply=st.sampled_from(["", "", "lost", "late"]))
+    @rule(data=st.data(), reply=st.sampled_from(REPLIES))
     def advance(self, data: st.DataObject, reply: str) -> None:
-        """A run that is not cut off: whatever was in doubt is settled, and the edge is passed once."""
-        task = self._pick(data)
-        m = self.model[task]
+        """A run that is not cut off."""
+        m = self._pick(data)
+        busy = self._lane_is_taken(m)
         self._arm(Trouble(reply=reply))
-        result = self.do(advance_stage(self.journal, task))
-        unused = bool(self.trouble.reply)
+        result = self.do(advance_stage(self.journal, m.task))
         self._arm(Trouble())
-        if m.hold:
-            assert isinstance(result, Refused)
-            return
-        if m.cancel:
-            self._settle_cancel(m, task)
-            return
-        if holder := self._lane_holder(m, task):
-            assert isinstance(result, Waiting), (result, holder)
-            m.owned = False
-            return
-        assert isinstance(result, Advanced), result
-        assert unused or not reply or m.rest
-        self._pass(m, task)
+        expected = m.advance(reply, busy)
+        assert isinstance(result, expected), (result, expected)
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), moment=st.sampled_from(MOMENTS))
-    def cut_off(self, data: st.DataObject, moment: str) -> None:
-        """A run that dies at a moment; the model knows exactly what it left behind."""
-        task = self._pick(data)
-        m = self.model[task]
-        if m.hold or m.cancel or not m.rest or self._lane_holder(m, task):
+    @rule(data=st.data())
+    def advance_twice_at_once(self, data: st.DataObject) -> None:
+        """One drives, the other is turned away at once."""
+        m = self._pick(data)
+        if m.hold:
+            return
+        busy = self._lane_is_taken(m)
+
+        async def both() -> list[Any]:
+            return await asyncio.gather(*(advance_stage(self.journal, m.task) for _ in range(2)))
+
+        results = self.do(both())
+        expected = m.advance("", busy)
+        assert [type(r) for r in results].count(Deferred) == 1, results
+        assert any(isinstance(r, expected) for r in results), (results, expected)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), moments=st.lists(st.sampled_from(MOMENTS), min_size=1, max_size=3))
+    def cut_off(self, data: st.DataObject, moments: list[str]) -> None:
+        """Runs that die at a moment; the model knows exactly what each left behind."""
+        m = self._pick(data)
+        for moment in moments:
+            self._cut_off(data, m, moment)
+
+    def _cut_off(self, data: st.DataObject, m: Model, moment: str) -> None:
+        if m.hold or m.cancel or not m.rest or self._lane_is_taken(m) or m.idle >= 3:
             return
         step = data.draw(st.sampled_from(m.rest))
-        # What is in doubt and there already is settled without a new intent or effect.
-        if moment in ("intended", "effect") and (m.key(task, step) in m.there or m.doubt == step):
-            return
+        if moment in ("intended", "effect") and m.there[m.key(step)]:
+            return  # it is found, and neither intended nor sent again
         self._arm(Trouble(moment, step))
-        try:
-            self.do(advance_stage(self.journal, task))
-            ended = True
-        except CutOff:
-            ended = False
+        with pytest.raises(CutOff):
+            self.do(advance_stage(self.journal, m.task))
         self._arm(Trouble())
-        if moment == "outcome" and step == EDGES[m.stage][-1]:
-            assert not ended
-            self._pass(m, task)
-            return
-        assert not ended
-        self._left(m, task, moment, step)
+        m.cut(moment, step)
 
-    def _left(self, m: Model, task: str, moment: str, step: str) -> None:
-        if moment == "locked":
-            return
-        m.owned = True
-        if moment == "acquired":
-            return
-        steps = EDGES[m.stage]
-        for name in steps[: steps.index(step)]:
-            m.there.add(m.key(task, name))
-            if name not in m.closed:
-                m.closed.append(name)
-        m.lane, m.doubt = LANES[m.stage], step
-        if moment != "intended":
-            m.there.add(m.key(task, step))
-        if moment == "outcome":
-            m.closed.append(step)
-            m.doubt = ""
-            after = steps[steps.index(step) + 1]  # its intent rides in the same unit
-            m.doubt = after
+    def _lane_is_taken(self, m: Model) -> bool:
+        lane = LANES.get(m.stage)
+        return any(other.lane == lane for other in self.model.values() if other is not m)
 
-    def _pass(self, m: Model, task: str) -> None:
-        m.there |= {m.key(task, name) for name in EDGES[m.stage]}
-        m.closed += m.rest
-        m.stage, m.owned, m.doubt, m.lane = NEXT[m.stage], False, "", ""
-        m.hold = "done" if m.stage == "done" else ""
-
-    def _settle_cancel(self, m: Model, task: str) -> None:
-        """Too late for the step in doubt: if it happened it counts, and if it was the last one, so does the edge."""
-        step = m.doubt
-        if m.key(task, step) in m.there and step == EDGES[m.stage][-1]:
-            self._pass(m, task)
-        else:
-            m.hold, m.owned, m.doubt, m.lane = "canceled", False, "", ""
-
-    def _lane_holder(self, m: Model, task: str) -> str:
-        if m.lane:
-            return ""
-        lane = LANES.get(m.stage, "")
-        return next((t for t, other in self.model.items() if t != task and other.lane == lane and lane), "")
-
-    # -- people -----------------------------------------------------------------------------------------------------
+    # -- people ------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), verb=st.sampled_from(["pause", "resume", "cancel", "release", "head", "reopen"]))
+    @rule(data=st.data(), verb=st.sampled_from(PEOPLE))
     def interfere(self, data: st.DataObject, verb: str) -> None:
-        task = self._pick(data)
-        getattr(self, f"_{verb}")(task, self.model[task])
+        m = self._pick(data)
+        getattr(self, f"_{verb}")(m)
 
-    def _pause(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.pause(task, reason="why not"))
-        assert isinstance(result, Refused if m.hold in ("done", "canceled") else Done), result
-        if isinstance(result, Done):
+    @precondition(lambda self: any(m.unsettled for m in self.model.values()))
+    @rule(data=st.data(), verb=st.sampled_from(("cancel", "head", "reopen", "settle", "release")))
+    def interfere_with_doubt(self, data: st.DataObject, verb: str) -> None:
+        """And go on at once: that is where a verb must not have been forgotten."""
+        m = self.model[data.draw(st.sampled_from(sorted(t for t, m in self.model.items() if m.unsettled)))]
+        getattr(self, f"_{verb}")(m)
+        expected = m.advance("", self._lane_is_taken(m))
+        result = self.do(advance_stage(self.journal, m.task))
+        assert isinstance(result, expected), (result, expected)
+
+    def _pause(self, m: Model) -> None:
+        if self._done(self.journal.pause(m.task, reason="why not"), allowed=not m.ended):
             m.hold, m.owned = "paused", False
 
-    def _resume(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.resume(task, reason="go on"))
-        assert isinstance(result, Done if m.hold == "paused" else Refused), result
-        if m.hold == "paused":
-            m.hold = ""
+    def _resume(self, m: Model) -> None:
+        if self._done(self.journal.resume(m.task, reason="go on"), allowed=m.hold in ("paused", "parked")):
+            m.hold, m.owned, m.idle = "", False, 0
 
-    def _cancel(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.cancel(task, reason="no more"))
-        assert isinstance(result, Refused if m.hold in ("done", "canceled") else Done), result
-        if isinstance(result, Refused):
+    def _cancel(self, m: Model) -> None:
+        if not self._done(self.journal.cancel(m.task, reason="no more"), allowed=not m.ended):
             return
-        m.owned = False
-        if m.doubt:
-            m.cancel = True
-        else:
+        m.owned, m.cancel = False, True
+        if not m.unsettled:
             m.hold, m.lane = "canceled", ""
 
-    def _release(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.release(task, reason="stuck"))
+    def _release(self, m: Model) -> None:
+        result = self.do(self.journal.release(m.task, reason="stuck"))
         assert isinstance(result, Freed if m.owned else Refused), result
+        m.idle += m.owned
         m.owned = False
 
-    def _head(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.change_head(task, head=_head(m.head + 1), actor="webhook"))
-        allowed = not m.hold and not m.doubt and not m.closed
-        assert isinstance(result, Done if allowed else Refused), (result, m)
-        if allowed:
-            self._anew(m)
+    def _settle(self, m: Model) -> None:
+        """The truth: so not while the attempt may still happen."""
+        if m.hold == "parked" and m.rest and m.key(m.rest[0]) in m.late:
+            return
+        landed = bool(m.rest) and bool(m.there[m.key(m.rest[0])])
+        told = self.journal.settle(m.task, applied=landed, evidence="looked", reason="seen")
+        if self._done(told, allowed=m.hold == "parked" and bool(m.rest)):
+            m.settle()
+
+    def _head(self, m: Model) -> None:
+        told = self.journal.change_head(m.task, head=_head(m.head + 1), actor="webhook")
+        if self._done(told, allowed=not (m.hold or m.unsettled or m.closed)):
+            m.anew(m.idle + 1)
             m.head += 1
 
-    def _reopen(self, task: str, m: Model) -> None:
-        result = self.do(self.journal.reopen(task, stage="a", reason="once more"))
-        allowed = not m.owned and not m.doubt
-        assert isinstance(result, Done if allowed else Refused), (result, m)
-        if allowed:
-            self._anew(m)
+    def _reopen(self, m: Model) -> None:
+        told = self.journal.reopen(m.task, stage="a", reason="once more")
+        if self._done(told, allowed=not (m.owned or m.unsettled)):
+            m.anew()
 
-    def _anew(self, m: Model) -> None:
-        m.generation += 1
-        m.stage, m.hold, m.cancel, m.owned, m.doubt, m.lane = "a", "", False, False, "", ""
-        m.closed = []
+    def _done(self, verb: Any, *, allowed: bool) -> bool:
+        result = self.do(verb)
+        assert isinstance(result, Done if allowed else Refused), result
+        return allowed
 
-    # -- the world --------------------------------------------------------------------------------------------------
+    # -- the world ---------------------------------------------------------------------------------------------------
 
     @rule()
     def restart(self) -> None:
         self.do(self.journal.close())
         self.do(self._open())
 
-    @precondition(lambda self: self.line.late)
+    @precondition(lambda self: self.far.late)
     @rule()
     def late_requests_arrive(self) -> None:
-        """By now their effects are there, by a later attempt; the far side refuses them by their keys."""
-        for call in self.line.late:
-            assert self.line.effect(call.key).exists()
-            with pytest.raises(FileExistsError):
-                self.do(FileStep.apply(self.line, call))
-        self.line.late.clear()
+        """Only an exclusive one may still find room, and then its task is there to notice."""
+        for call in self.far.late:
+            m = self.model[call.subject.task]
+            self.far.perform(call)
+            if call.key in m.late:
+                assert call.key == m.key(call.step), "an effect of a generation that is over"
+                assert m.unsettled and m.hold != "canceled", "an effect nobody waits for"
+                m.there[call.key] = 1
+        self.far.late.clear()
+        for m in self.model.values():
+            m.late.clear()
 
     @invariant()
     def the_journal_is_what_the_model_says(self) -> None:
@@ -370,28 +305,130 @@ class Delivery(RuleBasedStateMachine):
             state = self.do(self.journal.stream(task)).state
             told = (state.stage, state.generation, str(state.hold), bool(state.owner), list(state.closed))
             assert told == (m.stage, m.generation, m.hold, m.owned, m.closed)
-            assert (state.open, state.cancel) == (bool(m.doubt), m.cancel)
+            assert (state.open, state.loose, state.cancel, state.lane) == (m.doubt, m.loose, m.cancel, m.lane)
+
+    @invariant()
+    def the_views_are_what_the_model_says(self) -> None:
+        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as db:
+            rows = db.execute("SELECT task, stage, hold, run <> '', in_doubt FROM journal_view_tasks").fetchall()
+        assert sorted(rows) == sorted((m.task, m.stage, m.hold, m.owned, m.doubt) for m in self.model.values())
 
     @invariant()
     def the_world_is_what_the_model_says(self) -> None:
-        keys = {self.line.effect(key).name for m in self.model.values() for key in m.there}
-        assert {p.name for p in self.folder.iterdir() if "__" in p.name and not p.name.endswith(".calls")} == keys
+        assert self.far.landed == sum((m.there for m in self.model.values()), Counter[str]())
+        assert self.far.sent == sum((m.sent for m in self.model.values()), Counter[str]())
 
-    def _pick(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(sorted(self.model)))
+    def _pick(self, data: st.DataObject) -> Model:
+        return self.model[data.draw(st.sampled_from(sorted(self.model)))]
 
     def _arm(self, trouble: Trouble) -> None:
         self.trouble.__dict__.update(trouble.__dict__)
-        self.line.trouble = self.trouble
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A line for each action would take a third of the time."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
 
 
 def _head(n: int) -> str:
     return f"{n:040x}"
 
 
-@pytest.mark.proves("T4", "FR-2", "FR-4", "E1", "E3", "E13", "I10", "I12", "I13", "I16", "I23", "R08", "R103", "R104")
+@pytest.mark.proves("T4", "FR-2", "FR-4", "DC-2", "E1", "E3", "E13", "I10", "I12", "I13", "I16", "I23")
+@pytest.mark.proves("R08", "R54", "R103", "R104")
 def test_whatever_happens_the_journal_and_the_world_are_what_a_plain_model_says(counts: Counts) -> None:
     run_state_machine_as_test(
         Delivery,
-        settings=settings(max_examples=counts.of(12, most=2000), stateful_step_count=25),
+        settings=settings(max_examples=counts.of(40, most=4000), stateful_step_count=25),
     )
+
+
+# -- does it notice? ---------------------------------------------------------------------------------------------------
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def _engine(next_action: Any = None, learn: Any = None) -> Break:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        if next_action is not None:
+            patch.setattr(journal.advance, "next_action", next_action)
+        if learn is not None:
+            patch.setattr(journal.advance, "learn", learn)
+
+    return apply
+
+
+def _epoch_in_the_key(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Call, "key", property(lambda c: f"{c.subject.task}/{c.generation}/{c.step}/{c.epoch}"))
+
+
+def _forgets_what_may_still_happen(patch: pytest.MonkeyPatch) -> None:
+    """As the product did until this machine was asked: a new head while an exclusive attempt may still land."""
+    refuses, admits = journal.verbs._no_new_head, journal.admit.admit_each
+
+    def sure(state: TaskState) -> TaskState:
+        return state._replace(loose=False)
+
+    def admit_each(state: TaskState, drafts: tuple[Draft, ...]) -> list[TaskState]:
+        heads = any(d.kind is Kind.HEAD_CHANGED for d in drafts)
+        return admits(sure(state) if heads else state, drafts)
+
+    patch.setattr(journal.verbs, "_no_new_head", lambda s, head: refuses(s._replace(state=sure(s.state)), head))
+    patch.setattr(journal.log.batch, "admit_each", admit_each)
+
+
+def _ignores_lanes(patch: pytest.MonkeyPatch) -> None:
+    takes = journal.log.batch.Batch.take
+
+    def take(batch: journal.log.batch.Batch, unit: Unit) -> Any:
+        batch.lanes.clear()
+        return takes(batch, unit)
+
+    patch.setattr(journal.log.batch.Batch, "take", take)
+
+
+def _drives_over_doubt(patch: pytest.MonkeyPatch) -> None:
+    for guard in GUARDS.values():
+        patch.setitem(TABLE, (Row.OPEN, Fact.OURS, guard), Verdict.DRIVE)
+
+
+BREAKS: dict[str, Break] = {
+    "the epoch in the key": _epoch_in_the_key,
+    "the intent after the effect": _engine(mutants.intent_after_effect, mutants.late_intent),
+    "the same attempt again": _engine(learn=mutants.retries_blindly),
+    "an effect in the world is done again": _drives_over_doubt,
+}
+RARER: dict[str, Break] = {
+    "an exception is a refusal": _engine(learn=mutants.exception_is_refusal),
+    "no quiesce": _engine(mutants.no_quiesce),
+    "a cancel is ignored": _engine(mutants.expecting(mutants.cancel_ignored)),
+    "unknown is absent": lambda p: p.setitem(TABLE, (Row.FRESH, Fact.UNKNOWN, Guard.EXCLUSIVE), Verdict.DRIVE),
+    "terms that close nothing are not counted": lambda p: p.setattr(journal.engine, "MAX_FRUITLESS", 99),
+    "a new head while an attempt may still land": _forgets_what_may_still_happen,
+    "lanes are ignored": _ignores_lanes,
+}
+"""They take more examples than the default suite has time for."""
+
+
+@pytest.mark.proves("T3", "T4")
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_product_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _notice(BREAKS[name], monkeypatch, 60)
+
+
+@pytest.mark.mutants
+@pytest.mark.proves("T3", "T4")
+@pytest.mark.parametrize("name", RARER)
+def test_a_broken_product_is_noticed_after_a_while(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _notice(RARER[name], monkeypatch, 600)
+
+
+def _notice(broken: Break, patch: pytest.MonkeyPatch, examples: int) -> None:
+    broken(patch)
+    told = settings(max_examples=examples, stateful_step_count=25, phases=[Phase.generate], report_multiple_bugs=False)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        run_state_machine_as_test(Delivery, settings=told)

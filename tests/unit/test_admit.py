@@ -58,6 +58,7 @@ NEW: tuple[Draft, ...] = ()
 FREE = (opened(),)
 OWNED = (*FREE, ACQUIRED)
 OPEN = (*OWNED, INTENT)
+SUPERSEDED = (*OPEN, ABSENT, intended("merge_pr", 2))
 CLOSED = (*OPEN, APPLIED)
 BOTH = (*CLOSED, *SECOND)
 FINISHED = (*BOTH, *DONE)
@@ -108,6 +109,13 @@ FORBIDDEN: dict[str, tuple[tuple[Draft, ...], tuple[Draft, ...], str]] = {
     "released as advanced with an open intent": (OPEN, (by_owner(Released(Ending.ADVANCED)),), "I14"),
     "released as parked without parking": (OWNED, (by_owner(Released(Ending.PARKED)),), "I17"),
     "a new head with an open intent": (OPEN, (by_owner(HeadChanged("", "x"), generation=2),), "I16"),
+    "a new head while a superseded attempt may still land": (
+        (*SUPERSEDED, by_owner(Rejected(), "merge_pr", 2)), (by_owner(HeadChanged("", "x"), generation=2),), "I16",
+    ),
+    "reopened while a superseded attempt may still land": (
+        (*SUPERSEDED, by_owner(Rejected(), "merge_pr", 2), by_owner(Released(Ending.WAITING))),
+        (by_owner(Reopened("a", "", "why"), generation=2),), "I16",
+    ),
     "a new head after something landed": (CLOSED, (by_owner(HeadChanged("", "x"), generation=2),), "I16"),
     "a new head in the old generation": (OWNED, (by_owner(HeadChanged("", "x")),), "I16"),
     "settled while not parked": (OPEN, (by_owner(Settled(True, "e", "r"), "merge_pr", 1),), "V6"),
