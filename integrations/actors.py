@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from integrations.duties import Duty, single
 from integrations.jobs.worker import JobWorker
 from integrations.settings import ServeSection
 from integrations.wiring import Parts
@@ -33,7 +34,8 @@ class Actors:
     """Everything of one driving service that asks for runs, and the inbox that feeds it."""
 
     def __init__(self, journal: Journal, dispatcher: Dispatcher, parts: Parts, serve: ServeSection) -> None:
-        clock = journal.clock
+        clock = self._clock = journal.clock
+        self._leads = journal.tools.hosts.leads
         jobs = Jobs(journal.log, clock)
         self._dispatcher = dispatcher
         self.inbox = Inbox(journal.log, clock)
@@ -62,9 +64,12 @@ class Actors:
             "reaper": self._reaper.serve,
             "reconciler": self._reconciler.serve,
             "inbox": self._handler.serve,
-            "auditor": self._auditor.serve,
+            "auditor": self._single(self._auditor.serve),
             "sealer": self._sealer.serve,
-        } | {f"publish.{name}": publisher.serve for name, publisher in self._publishers.items()}
+        } | {f"publish.{name}": self._single(publisher.serve) for name, publisher in self._publishers.items()}
+
+    def _single(self, serve: Duty) -> Duty:
+        return single(serve, self._leads, self._clock)
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Called in the writer's thread after each commit."""

@@ -18,6 +18,32 @@ STEADY_S = 300.0
 """A duty that held this long begins with the first rest again."""
 
 
+Duty = Callable[[], Awaitable[None]]
+
+LOOK_S = 1.0
+"""Between two looks whether a single duty is ours."""
+
+
+def single(serve: Duty, leads: Callable[[], bool], clock: Clock) -> Duty:
+    """A duty that one of all hosts does: it begins when this process leads, and is cancelled when it leads no more."""
+
+    async def served() -> None:
+        while True:
+            while not leads():
+                await clock.sleep(LOOK_S)
+            duty = asyncio.ensure_future(serve())
+            try:
+                while leads() and not duty.done():
+                    await asyncio.wait({duty}, timeout=LOOK_S)
+                if duty.done():
+                    return duty.result()
+            finally:
+                duty.cancel()
+                await asyncio.gather(duty, return_exceptions=True)
+
+    return served
+
+
 async def keep(name: str, serve: Callable[[], Awaitable[None]], clock: Clock) -> None:
     """Run a duty until it ends by itself or is cancelled, whatever it raises."""
     times = 0

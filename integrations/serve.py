@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from integrations.actors import Actors
 from integrations.alerts.outbox import Outbox
 from integrations.deploy.launch import ensure_deployer
-from integrations.duties import keep
+from integrations.duties import Duty, keep, single
 from integrations.host.observe import leave_mark, settle_in
 from integrations.host.table import HostTable
 from integrations.http.app import create_app
@@ -185,9 +185,11 @@ class Service:
         notify("READY=1")
         logger.info("ready", address=self.address, version=self.version, recovered=summary(plan.forecasts))
         async with asyncio.TaskGroup() as duties:
-            own = {"dispatcher": dispatcher.serve, "deploys": self._keep_deploying}
+            hosts = journal.tools.hosts
+            own: dict[str, Duty] = {"dispatcher": dispatcher.serve, "deploys": self._keep_deploying}
             for name, sink in self._sinks.items():
-                own[name] = Outbox(name, journal.log, sink, self.clock).serve
+                outbox = Outbox(name, journal.log, sink, self.clock, hosts)
+                own[name] = single(outbox.serve, hosts.leads, self.clock)
             for name, duty in {**own, **actors.duties()}.items():
                 duties.create_task(keep(name, duty, self.clock), name=name)
 

@@ -69,7 +69,10 @@ class Publisher:
                 self._loop.call_soon_threadsafe(self._bell.set)
 
     async def serve(self) -> None:
-        """Show until cancelled."""
+        """Show until cancelled; from where the last process that did this has come to."""
+        marked = await self._journal.tools.hosts.marked(f"publish.{self._name}")
+        if marked:
+            await self._move(marked)
         while True:
             self._bell.clear()
             await self.round()
@@ -112,6 +115,7 @@ class Publisher:
                 (f"publish.{self._name}", position, self._journal.clock.now_us()),
             )
         )
+        await self._journal.tools.hosts.mark(f"publish.{self._name}", position)
 
     async def _everything(self) -> None:
         after = 0

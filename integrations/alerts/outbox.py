@@ -14,6 +14,7 @@ import structlog
 
 from integrations.alerts.alert import Alert, alert_of, stopped
 from journal.errors import JournalError
+from journal.hosts.port import ALONE, Hosts
 from journal.log.port import EventLog
 from journal.log.unit import Side
 from journal.ports import Clock
@@ -82,17 +83,19 @@ class Outbox:
         log: The log, which this process writes.
         sink: Where alerts go.
         clock: Paces the rounds.
+        hosts: Where several share the log, one of them tells, and the next one goes on where it was.
     """
 
-    def __init__(self, name: str, log: EventLog, sink: Sink, clock: Clock) -> None:
-        self._name, self._log, self._sink, self._clock = name, log, sink, clock
+    def __init__(self, name: str, log: EventLog, sink: Sink, clock: Clock, hosts: Hosts = ALONE) -> None:
+        self._name, self._log, self._sink, self._clock, self._hosts = name, log, sink, clock, hosts
         self._told: int | None = None  # position up to which everything is told; None = not read yet
         self._stored = 0
         self._since_us = 0
         self._said_stopped = ""
 
     async def serve(self) -> None:
-        """Follow until cancelled."""
+        """Follow until cancelled; from where the last one that did this has come to."""
+        self._told = None
         while True:
             await self._clock.sleep(await self.rest_after_round())
 
@@ -146,13 +149,15 @@ class Outbox:
     async def _where(self) -> int:
         if self._told is None:
             rows = await self._log.query("SELECT position FROM journal_cursors WHERE name = ?", (self._name,))
-            self._told = self._stored = int(rows[0][0]) if rows else 0
-            self._since_us = 0 if rows else self._clock.now_us() - FIRST_US
+            marked = await self._hosts.marked(self._name)
+            self._told = self._stored = max(marked, int(rows[0][0]) if rows else 0)
+            self._since_us = 0 if self._told else self._clock.now_us() - FIRST_US
         return self._told
 
     async def _store(self, position: int) -> None:
         try:
             await self._log.side(Side(_STORE, (self._name, position, self._clock.now_us())))
+            await self._hosts.mark(self._name, position)
         except JournalError as error:  # told again after a restart, under the same ids
             logger.warning("alerts_cursor_not_stored", sink=self._name, error=str(error))
         else:

@@ -45,6 +45,24 @@ class Hosts(Protocol):
         """Whether duties that only one process should do are ours now; nothing may be unsafe if two believe it."""
         ...
 
+    async def marked(self, name: str) -> int:
+        """
+        How far any process has come with a single duty; 0 = none ever.
+
+        Raises:
+            StoreUnavailableError: Nobody can be asked.
+        """
+        ...
+
+    async def mark(self, name: str, position: int) -> None:
+        """
+        Say how far we have come, for whoever leads next.
+
+        Raises:
+            StoreUnavailableError: It is not said; whoever leads next does some of it again.
+        """
+        ...
+
 
 class Membership(Hosts, Protocol):
     """A process's place among hosts, taken and given back."""
@@ -76,3 +94,13 @@ class Alone:
 
     def leads(self) -> bool:
         return True
+
+    async def marked(self, name: str) -> int:
+        """What was done here stands in our own cursors."""
+        return 0
+
+    async def mark(self, name: str, position: int) -> None:
+        """Nobody else wants to know."""
+
+
+ALONE = Alone()

@@ -50,6 +50,9 @@ _RECENT = _MEMBERS + "WHERE beat_at > clock_timestamp() - interval '1 day'"
 _ONE = _MEMBERS + "WHERE instance = $1"
 _END = "UPDATE journal_instances SET ended = $2, beat_at = clock_timestamp() WHERE instance = $1"
 
+_MARKED = "SELECT coalesce(max((marks ->> $1)::int8), 0) FROM journal_instances"
+_MARK = "UPDATE journal_instances SET marks = marks || jsonb_build_object($2::text, $3::int8) WHERE instance = $1"
+
 _LEFT = "this process has left its hosts"
 
 RETRY_S = (0.1, 2.0)
@@ -120,7 +123,8 @@ class Pulse:
         now_s = self.lease.now_s()
         member = self._members.get(owner.instance)
         if member is None or now_s - self._heard_s > 2 * self._periods.beat_s:
-            member = await self._ask(owner.instance)
+            row = await self._ask(lambda db: db.fetchrow(_ONE, owner.instance))
+            member = Member(**row) if row else None
         settled = now_s - self._since_s > self._periods.suspect_s
         return standing(member, self._ground, self._periods, settled=settled)
 
@@ -142,6 +146,12 @@ class Pulse:
     def _shares(self, owner: Owner) -> bool:
         member = self._members.get(owner.instance)
         return member is not None and bool(self._ground) and member.ground == self._ground
+
+    async def marked(self, name: str) -> int:
+        return int(await self._ask(lambda db: db.fetchval(_MARKED, name)))
+
+    async def mark(self, name: str, position: int) -> None:
+        await self._ask(lambda db: db.execute(_MARK, self._me.instance, name, position))
 
     def members(self) -> tuple[Member, ...]:
         """Everybody heard of within a day, ourselves included, for people."""
@@ -277,11 +287,11 @@ class Pulse:
             held = now
             await self._pause(self._periods.beat_s / 4)
 
-    async def _ask(self, instance: str) -> Member | None:
+    async def _ask(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask on the connection that beats, from another thread."""
         try:
             async with asyncio.timeout(self._periods.stops_s):
-                return await asyncio.wrap_future(self._begin(self._look_up(instance)))
+                return await asyncio.wrap_future(self._begin(self._answered(question)))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -292,7 +302,7 @@ class Pulse:
             why = f"hosts cannot be asked about: {error!r}"
             raise StoreUnavailableError(path="journal_instances", why=why) from error
 
-    def _begin(self, asking: Coroutine[Any, Any, Member | None]) -> Future[Member | None]:
+    def _begin(self, asking: Coroutine[Any, Any, Any]) -> Future[Any]:
         try:
             if (loop := self._loop) is not None:
                 return asyncio.run_coroutine_threadsafe(asking, loop)
@@ -301,12 +311,11 @@ class Pulse:
         asking.close()
         raise StoreUnavailableError(path="journal_instances", why=_LEFT)
 
-    async def _look_up(self, instance: str) -> Member | None:
+    async def _answered(self, question: Callable[[Any], Awaitable[Any]]) -> Any:
         async with self._turn:
             if self._connection is None:
                 raise StoreUnavailableError(path="journal_instances", why="the database is not reached")
-            row = await self._connection.fetchrow(_ONE, instance)
-        return Member(**row) if row else None
+            return await question(self._connection)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -26,14 +26,14 @@ SHORT = Periods(beat_s=0.1, stops_s=2, suspect_s=3, vanished_s=1)
 LONGEST_S = 60
 """An upper bound for what takes a fraction of it; it decides nothing."""
 
-A, B, C, D = (this_process(letter * 32) for letter in "abcd")
+A, B, C, D, E = (this_process(letter * 32) for letter in "abcde")
 
 
 def pulse(dsn: str, me: Owner, *, ground: str = "", on_loss: Callable[[], None] = lambda: None) -> Pulse:
     server = Server(dsn, timeout_s=SHORT.stops_s)
     return Pulse(
-        lambda: connect(server, "hosts"), me, ground or me.instance, new_key=lambda: secrets.randbits(62),
-        periods=SHORT, on_loss=on_loss,
+        lambda: connect(server, "hosts"), me, ground or me.instance, address="somewhere",
+        new_key=lambda: secrets.randbits(62), periods=SHORT, on_loss=on_loss,
     )  # fmt: skip
 
 
@@ -121,6 +121,40 @@ async def test_its_last_word_or_a_common_kernel_proves_that_it_is_gone(database:
         assert await a.standing(Owner("run", "f" * 32)) is Standing.SUSPECT, "of an imported journal, say"
     async with joined(database, C, D, ground="one kernel") as (c, _):
         assert await c.standing(D) is Standing.GONE  # asked with the task's lock in hand
+
+
+@pytest.mark.proves("M1", "M2")
+async def test_each_task_is_minded_by_one_living_host_and_doubt_by_the_one_that_can_settle_it(database: str) -> None:
+    async with joined(database, A, B) as (a, b):
+        await settled()
+        tasks = [f"T-{n}" for n in range(64)]
+        minded = {task: (a.minds(task), b.minds(task)) for task in tasks}
+        assert set(minded.values()) == {(True, False), (False, True)}
+        some = next(task for task in tasks if minded[task] == (True, False))
+        assert await a.wanted(some, None)
+        assert not await a.wanted(some, B), "its owner lives"
+        assert await b.wanted(some, B)
+        await b.close("")
+        await until(stands(a, B, Standing.SUSPECT))
+        assert all(a.minds(task) for task in tasks)
+        assert await a.wanted(some, B)
+        returned = pulse(database, E, ground=B.instance)  # the same host again, in another process
+        await returned.start()
+        await until(stands(returned, B, Standing.GONE))
+        other = next(task for task in tasks if not returned.minds(task))
+        assert await returned.wanted(other, B), "nobody else can prove that nothing is left"
+        await returned.close("")
+
+
+@pytest.mark.proves("M2", "O5")
+async def test_whoever_leads_next_goes_on_where_the_last_one_was(database: str) -> None:
+    async with joined(database, A, B) as (a, b):
+        assert await b.marked("alerts") == 0
+        await a.mark("alerts", 41)
+        await a.mark("alerts", 42)
+        await a.mark("publish.plane", 7)
+        await a.close("")
+        assert (await b.marked("alerts"), await b.marked("publish.plane")) == (42, 7)
 
 
 @pytest.mark.proves("M2")

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from integrations.duties import REST_S, keep
+from integrations.duties import REST_S, keep, single
+from journal.clock import SystemClock
 from tests.builders import StandingClock
 
 
@@ -84,3 +85,31 @@ async def test_a_duty_that_is_cancelled_while_its_own_work_fails_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await duty
     assert rounds == 1
+
+
+@pytest.mark.proves("M2")
+async def test_a_single_duty_runs_while_we_lead_and_begins_anew_when_we_lead_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("integrations.duties.LOOK_S", 0.01)
+    leads, begun, ended = False, asyncio.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    duty = asyncio.create_task(keep("single", single(serve, lambda: leads, SystemClock()), SystemClock()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        assert not begun.is_set()
+        leads = True
+        await begun.wait()
+        leads = False
+        await ended.wait()
+        begun.clear()
+        ended.clear()
+    duty.cancel()
+    await asyncio.gather(duty, return_exceptions=True)

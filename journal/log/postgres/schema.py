@@ -153,7 +153,8 @@ CREATE TABLE journal_instances (
     address text NOT NULL,
     session bigint NOT NULL,
     beat_at timestamptz NOT NULL,
-    ended text NOT NULL DEFAULT ''
+    ended text NOT NULL DEFAULT '',
+    marks jsonb NOT NULL DEFAULT '{}'
 );
 CREATE INDEX journal_instances_by_beat ON journal_instances (beat_at);
 REVOKE ALL ON journal_instances FROM PUBLIC;
