@@ -33,7 +33,8 @@ class Run:
 
 
 async def _appends(run: Run) -> list[Row]:
-    return [await appends.measure(run.folder, run.sizes, name) for name in appends.PRODUCERS]
+    rows = [await appends.measure(run.folder, run.sizes, name) for name in appends.PRODUCERS]
+    return rows + [await appends.beside(run.folder, run.sizes, peer) for peer in run.others if peer.takes_part("P1")]
 
 
 PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
@@ -50,7 +51,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
 
 
 async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
-    others = peers.installed() if {"stepping", "recovering"} & set(names) else []
+    others = peers.installed() if {"appends", "stepping", "recovering"} & set(names) else []
     rows: list[Row] = []
     for name in names:
         print(f"bench: {name}", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from journal.words import Ending, Guard, evidence
 from projections import all_views
 from tests.benchmarks.flushes import counting
 from tests.benchmarks.measuring import Row, Side, Timed, compared, in_turn, timed
+from tests.benchmarks.peers import Peer
 from tests.benchmarks.raw import Body, RawLog, as_bodies
 from tests.benchmarks.scenery import GUARDS, SOURCE, TARGET, commit_of, six_steps
 from tests.benchmarks.sizes import Sizes
@@ -145,6 +146,25 @@ async def measure(folder: Path, sizes: Sizes, name: str) -> Row:
         await in_turn(sizes.rounds, (ours, lambda: side.run(events)), (base, write_raw))
     raw.close()
     ours.flushes, base.flushes = await _flushes(folder, name, producers)
+    return compared(name, ours, base, unit="events")
+
+
+async def beside(folder: Path, sizes: Sizes, peer: Peer) -> Row:
+    """P1 against another library that appends."""
+    ours, base, (name,) = Side("1 producer"), Side(peer.name), peer.compared_in("P1")
+    await peer.start(folder)
+    try:
+        async with open_log(folder / f"{name}.db") as log:
+            side = Producers(log, 1)
+            await side.run(sizes.lone_appends // 4)
+            await peer.run("appends", sizes.lone_appends // 4)
+            await in_turn(
+                sizes.rounds,
+                (ours, lambda: side.run(sizes.lone_appends)),
+                (base, lambda: peer.run("appends", sizes.lone_appends)),
+            )
+    finally:
+        await peer.stop()
     return compared(name, ours, base, unit="events")
 
 

@@ -26,7 +26,7 @@ OPEN = 200
 """Tasks that are not over, in every file."""
 
 EVENTS_A_TASK = 10
-_TOGETHER = 2000  # tasks in one transaction
+_TOGETHER = 20_000  # events in one transaction
 _OWNER = Owner("0123456789ab.1", "0123456789abcdef0123456789abcdef", "host-1", 4711, "", 99)
 _PLAN = intern_plan(
     EdgePlan(
@@ -68,25 +68,30 @@ def make_log(path: Path, tasks: int) -> None:
 def _fill(db: sqlite3.Connection, tasks: int) -> None:
     views = all_views()
     position, before = db.execute("SELECT position, hash FROM journal_events").fetchone()
-    lives = (_life(number, done=number < tasks - OPEN) for number in range(tasks))
-    at = 1_790_000_000_000_000
-    while some := list(islice(lives, _TOGETHER)):
+    facts, at = _facts(tasks), 1_790_000_000_000_000
+    while some := list(islice(facts, _TOGETHER)):
         events: list[Event] = []
-        for task, drafts in some:
-            for version, draft in enumerate(drafts, 1):
-                position += 1
-                at += 1000
-                event = place(
-                    task, draft, position=position, version=version, at=at, prev_hash=before, basis=position - 1
-                )
-                before = event.hash
-                events.append(event)
+        for task, version, draft in some:
+            position += 1
+            at += 1000
+            event = place(task, draft, position=position, version=version, at=at, prev_hash=before, basis=position - 1)
+            before = event.hash
+            events.append(event)
         db.execute("BEGIN")
         db.executemany(INSERT, map(to_row, events))
         for view in views:
             view.apply(db, events)
         store_checkpoints(db, views, events[-1])
         db.execute("COMMIT")
+
+
+def _facts(tasks: int) -> Iterator[tuple[str, int, Draft]]:
+    """Task, version and what happened: as many tasks as are open at the end are opened first, then go their way."""
+    for first in range(0, tasks, OPEN):
+        lives = [_life(n, done=n < tasks - OPEN) for n in range(first, min(first + OPEN, tasks))]
+        yield from ((task, 1, drafts[0]) for task, drafts in lives)
+        for task, drafts in lives:
+            yield from ((task, version, draft) for version, draft in enumerate(drafts[1:], 2))
 
 
 def _life(number: int, *, done: bool) -> tuple[str, Sequence[Draft]]:

@@ -1,4 +1,4 @@
-"""P10, P11: fold every view anew, verify the chain, audit one task; at the size of a short log and of long ones."""
+"""P10, P11: fold every view anew, verify the chain, audit one task, look back; in a short log and in long ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from journal.log.offline import open_evidence
 from journal.log.schema import COLUMNS
 from journal.projection import catch_up
 from projections import all_views
+from projections.as_of import queue_at_offline
 from recovery.verify import verify_chain
-from tests.benchmarks.logs import Logs, name_of
+from tests.benchmarks.logs import EVENTS_A_TASK, OPEN, Logs, name_of
 from tests.benchmarks.measuring import Row, Side, Timed, compared, grown, in_turn, timed
 from tests.benchmarks.sizes import Sizes
 
 _ALL = f"SELECT {COLUMNS} FROM journal_events ORDER BY position"  # noqa: S608
 NEWEST = 2**63 - 1
 _AUDITS = 50
+_PAGES, _A_PAGE = 20, 50
 
 
 async def measure(logs: Logs, sizes: Sizes) -> list[Row]:
@@ -29,7 +31,8 @@ async def measure(logs: Logs, sizes: Sizes) -> list[Row]:
     for events in (sizes.short_log, *sizes.long_logs):
         path, rounds = logs.of(events), sizes.rounds if events <= 100_000 else 1
         rows += [await _rebuild(path, rounds, events), await _chain(path, rounds, events)]
-    rows += [await _audit(logs, sizes, events) for events in sizes.long_logs]
+    for events in sizes.long_logs:
+        rows += [await _audit(logs, sizes, events), await _as_of(logs, sizes, events)]
     return rows
 
 
@@ -100,6 +103,28 @@ async def _audit(logs: Logs, sizes: Sizes, events: int) -> Row:
         (long, lambda: audits(logs.of(events), events // 20)),
     )
     return grown("P11", short, long, unit="audits", note=_size(events), sizes=(sizes.short_log, events))
+
+
+async def _as_of(logs: Logs, sizes: Sizes, events: int) -> Row:
+    """The first page of the queue as of points spread over the history, each with many tasks open."""
+    short, long = Side(_size(sizes.short_log)), Side(_size(events))
+
+    async def pages(path: Path) -> Timed:
+        with closing(open_reader(path)) as db:
+            # In the middle of a life of `OPEN` tasks, so that as many are open at every point in every file.
+            lives = range(1 + OPEN * EVENTS_A_TASK // 2, _count(db) - OPEN * EVENTS_A_TASK, OPEN * EVENTS_A_TASK)
+            points = [lives[n * len(lives) // _PAGES] for n in range(_PAGES)]
+            with timed(_PAGES) as round_:
+                for point in points:
+                    assert len(queue_at_offline(db, point, limit=_A_PAGE).tasks) == _A_PAGE
+        return round_
+
+    await in_turn(
+        max(3, sizes.rounds),
+        (short, lambda: pages(logs.of(sizes.short_log))),
+        (long, lambda: pages(logs.of(events))),
+    )
+    return grown("P11t", short, long, unit="pages", note=_size(events), sizes=(sizes.short_log, events))
 
 
 def _count(db: sqlite3.Connection) -> int:

@@ -17,7 +17,7 @@ from tests.benchmarks.measuring import Row
 from tests.benchmarks.plot import svg
 from tests.benchmarks.targets import TARGETS, Verdict
 
-_COLORS = {Verdict.GOAL: "green", Verdict.FLOOR: "yellow", Verdict.MISSED: "red"}
+_COLORS = {Verdict.GOAL: "green", Verdict.FLOOR: "yellow", Verdict.MISSED: "red", Verdict.UNSET: "dim"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
@@ -30,7 +30,7 @@ def show(rows: Sequence[Row]) -> None:
         color = _COLORS[row.verdict]
         table.add_row(*_cells(row)[:7], f"[{color}]{row.verdict}[/{color}]", *_cells(row)[8:])
     for target in (TARGETS[name] for name in TARGETS if name not in {row.target.name for row in rows}):
-        table.add_row(target.name, target.what, "-", "", "", f"{target.floor:g}", f"{target.goal:g}", "not measured")
+        table.add_row(target.name, target.what, "-", "", "", _bound(target.floor), _bound(target.goal), "not measured")
     Console(width=None if os.isatty(1) else 200).print(table)
 
 
@@ -43,12 +43,16 @@ def _cells(row: Row) -> tuple[str, ...]:
         _number(row.ratio),
         f"{_number(low)}-{_number(high)}",
         "" if row.cpu_ratio is None else _number(row.cpu_ratio),
-        f"{target.floor:g}",
-        f"{target.goal:g}",
+        _bound(target.floor),
+        _bound(target.goal),
         str(row.verdict),
         row.ours,
         row.base,
     )
+
+
+def _bound(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
 
 
 def _number(value: float) -> str:
@@ -69,9 +73,11 @@ def write(rows: Sequence[Row], docs: Path, kind: str) -> None:
 _DRAWN = {
     "P7": "recovery of a task in doubt",
     "P8": "GET /queue, p99",
+    "P8t": "GET /tasks/ID, p99",
     "P10": "rebuild, an event",
     "P10v": "verification, an event",
     "P11": "inspect of a task",
+    "P11t": "the queue as of an earlier point",
 }
 
 

@@ -11,13 +11,15 @@ from pathlib import Path
 from statistics import median
 
 from tests.benchmarks import appends
-from tests.benchmarks.logs import EVENTS_A_TASK, Logs
+from tests.benchmarks.logs import EVENTS_A_TASK, Logs, name_of
 from tests.benchmarks.measuring import Row, Side, Timed, compared, in_turn
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.starting import Serving, get, serving
 from tests.benchmarks.targets import TARGETS
 
 CONNECTIONS = 32
+_A_TASK = name_of(100)
+"""One that went all the way, in every log."""
 
 
 async def measure(folder: Path, logs: Logs, sizes: Sizes) -> list[Row]:
@@ -28,7 +30,8 @@ async def measure(folder: Path, logs: Logs, sizes: Sizes) -> list[Row]:
         rows.append(await _through_a_model(small, sizes))
         for events in sizes.long_logs:
             async with _service(logs, events) as large:
-                rows.append(await _while_writing(small, large, sizes, events))
+                rows.append(await _while_writing("P8", "/queue", small, large, sizes, events))
+                rows.append(await _while_writing("P8t", f"/tasks/{_A_TASK}", small, large, sizes, events))
                 rows.append(_memory(small, large, events))
     rows.append(await _disk(folder))
     return rows
@@ -81,14 +84,14 @@ async def _connection(port: int, path: str, left: Iterator[int], times: list[flo
         writer.close()
 
 
-async def _while_writing(small: Serving, large: Serving, sizes: Sizes, events: int) -> Row:
+async def _while_writing(name: str, path: str, small: Serving, large: Serving, sizes: Sizes, events: int) -> Row:
     """p99 of one connection that asks again and again, in turn, each while its own service writes."""
     p99: dict[int, list[float]] = {small.port: [], large.port: []}
     p50: dict[int, list[float]] = {small.port: [], large.port: []}
     for turn in range(sizes.rounds * 2):
         for service in (small, large) if turn % 2 else (large, small):
             await get(service.port, "/bench/write?on=1")
-            times = await _requests(service.port, "/queue", sizes.requests // 4, 1)
+            times = await _requests(service.port, path, sizes.requests // 4, 1)
             await get(service.port, "/bench/write?on=0")
             p99[service.port].append(times[int(len(times) * 0.99)])
             p50[service.port].append(median(times))
@@ -99,7 +102,7 @@ async def _while_writing(small: Serving, large: Serving, sizes: Sizes, events: i
         return f"{tasks:,} tasks: p50 {middle:.2f} ms, p99 {high:.2f} ms"
 
     return Row(
-        TARGETS["P8"],
+        TARGETS[name],
         median(ratios),
         (min(ratios), max(ratios)),
         words(large, events // EVENTS_A_TASK),

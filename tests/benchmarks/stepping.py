@@ -64,6 +64,7 @@ async def transitions(path: Path) -> AsyncIterator[Transitions]:
 async def measure(folder: Path, sizes: Sizes, peers: list[Peer]) -> list[Row]:
     """P4 and P5 against whatever peers are installed."""
     lone_flushes, flushes = await _flushes(folder)
+    peers = [peer for peer in peers if peer.takes_part("P4", "P5")]
     for peer in peers:
         await peer.start(folder)
     try:

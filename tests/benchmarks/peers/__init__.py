@@ -30,9 +30,13 @@ class Peer:
     name: str
     script: str
     arguments: tuple[str, ...]
-    rows: dict[str, str]  # kind of row (P4, P5, P6) -> name of the row that compares with it
+    rows: dict[str, str]  # kind of row (P1, P4, P5, P6) -> name of the row that compares with it
     folder: Path = field(default_factory=Path)
     _process: Process | None = None
+
+    def takes_part(self, *kinds: str) -> bool:
+        """Whether it is the base of a row of one of these kinds."""
+        return not self.rows.keys().isdisjoint(kinds)
 
     def compared_in(self, kind: str) -> tuple[str, ...]:
         """The row of this kind that this peer is the base of, if any."""
@@ -99,7 +103,11 @@ def _environment() -> dict[str, str]:
 
 def known() -> list[Peer]:
     """Every peer there is a script for."""
-    peers = [Peer("DBOS on SQLite-WAL", "dbos_peer.py", ("wal",), {"P4": "P4", "P5": "P5", "P6": "P6"})]
+    peers = [
+        Peer("DBOS on SQLite-WAL", "dbos_peer.py", ("wal",), {"P4": "P4", "P5": "P5", "P6": "P6"}),
+        Peer("DBOS on SQLite as shipped", "dbos_peer.py", ("shipped",), {"P4": "P4s", "P5": "P5s"}),
+        Peer("eventsourcing on SQLite", "eventsourcing_peer.py", (), {"P1": "P1e"}),
+    ]
     servers = _NODE.glob("restate-server-*/bin/restate-server")
     return peers + [Peer("Restate", "restate_peer.py", (str(s),), {"P5": "P5r", "P6": "P6r"}) for s in servers]
 
