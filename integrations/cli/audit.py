@@ -25,11 +25,16 @@ def tell(options: Given, task: str, *, epoch: int | None = None, at: str = "", w
     from integrations.cli.exits import NO, YES
     from integrations.cli.output import Output
     from integrations.cli.reading import audit
+    from journal.errors import InvalidInputError
     from journal.log.offline import open_evidence
 
     out = Output(options)
     with open_evidence(options.database()) as db:
         found = audit(db, task, _position(db, at) if at else NEWEST)
+    if epoch is not None and epoch > found.row.state.epoch:
+        raise InvalidInputError(
+            what=f"--epoch {epoch}", why=f"{found.row.task} has come to epoch {found.row.state.epoch}"
+        )
     if out.json:
         out.document(as_data(found, epoch))
     else:

@@ -40,7 +40,7 @@ def log(
 
     from integrations.cli.output import Output
     from integrations.cli.when import parse
-    from journal.errors import InvalidInputError
+    from journal.errors import InvalidInputError, UnknownTaskError
     from journal.names import shown
     from journal.words import Kind
 
@@ -51,6 +51,8 @@ def log(
     out, path = Output(options), options.database()
     position, at_us = parse(since, "--since") if since.strip() else (0, 0)
     position = _print(out, path, task, kind, position or 0, at_us)
+    if task and not follow and not _names(path, task):
+        raise UnknownTaskError(task=shown(task))
     if follow:
         asyncio.run(_follow(out, path, task, kind, position, at_us))
 
@@ -64,6 +66,14 @@ def _print(out: Output, path: Path, task: str, kind: str, position: int, at_us: 
             _tell(out, event)
         head = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
     return max(position, int(head))
+
+
+def _names(path: Path, task: str) -> bool:
+    """Whether any event names the task; one that is followed may still come."""
+    from journal.log.offline import open_evidence
+
+    with open_evidence(path) as db:
+        return db.execute("SELECT 1 FROM journal_events WHERE task = ? LIMIT 1", (task,)).fetchone() is not None
 
 
 def _events(db: sqlite3.Connection, task: str, kind: str, position: int, at_us: int) -> Iterator[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from journal.errors import JournalError, UnknownTaskError
+from journal.errors import InvalidInputError, JournalError, UnknownTaskError
 from journal.events import Event
 from journal.log.rows import from_row
 from journal.log.schema import COLUMNS
@@ -29,6 +29,16 @@ class Audit:
     head: int
 
 
+def _not_there(db: sqlite3.Connection, task: str, upto: int) -> JournalError:
+    """No event up to a position names the task: was it opened later, or never?"""
+    sql = "SELECT min(position) FROM journal_events WHERE task = ? AND task <> ''"  # the log's own stream is no task
+    (opened,) = db.execute(sql, (task,)).fetchone()
+    if opened is None or opened <= upto:
+        return UnknownTaskError(task=shown(task))
+    why = f"task {shown(task)} was opened at position {opened}; as of position {upto} it was not there yet"
+    return InvalidInputError(what="--at", why=why)
+
+
 def audit(db: sqlite3.Connection, task: str, upto: int) -> Audit:
     """
     Read and check one task's part.
@@ -41,6 +51,8 @@ def audit(db: sqlite3.Connection, task: str, upto: int) -> Audit:
     Raises:
         UnknownTaskError: No event up to there names it.
     """
+    if not task:
+        raise UnknownTaskError(task="''")
     findings = verify_task(db, task)
     row, events = TaskRow(task), []
     for stored in db.execute(_OF_TASK, (task, upto)):
@@ -51,7 +63,7 @@ def audit(db: sqlite3.Connection, task: str, upto: int) -> Audit:
             break  # told by the findings; a story with a hole in it would be a false one
         events.append(event)
     if not events and not findings.total:
-        raise UnknownTaskError(task=shown(task))
+        raise _not_there(db, task, upto)
     counted = db.execute(
         "SELECT actor, count FROM journal_counters WHERE name = 'deferred' AND task = ? ORDER BY actor", (task,)
     ).fetchall()
