@@ -38,11 +38,12 @@ class InvalidInputError(CallerError):
 
 
 class UnknownTaskError(CallerError):
-    """No event names this task."""
+    """No event names this task, or none did at the point that was asked for; `opened`: the position that does."""
 
-    def __init__(self, *, task: str) -> None:
-        self.task = task
-        super().__init__(f"task {task} is unknown; `journal queue` lists the open ones, `journal open` opens one")
+    def __init__(self, *, task: str, opened: int = 0) -> None:
+        self.task, self.opened = task, opened
+        never = "is unknown; `journal queue` lists the open ones, `journal open` opens one"
+        super().__init__(f"task {task} " + (f"was opened at position {opened} and not before" if opened else never))
 
 
 class TaskExistsError(CallerError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from journal.errors import InvalidInputError, JournalError, UnknownTaskError
+from journal.errors import JournalError, UnknownTaskError
 from journal.events import Event
 from journal.log.rows import from_row
 from journal.log.schema import COLUMNS
@@ -33,10 +33,7 @@ def _not_there(db: sqlite3.Connection, task: str, upto: int) -> JournalError:
     """No event up to a position names the task: was it opened later, or never?"""
     sql = "SELECT min(position) FROM journal_events WHERE task = ? AND task <> ''"  # the log's own stream is no task
     (opened,) = db.execute(sql, (task,)).fetchone()
-    if opened is None or opened <= upto:
-        return UnknownTaskError(task=shown(task))
-    why = f"task {shown(task)} was opened at position {opened}; as of position {upto} it was not there yet"
-    return InvalidInputError(what="--at", why=why)
+    return UnknownTaskError(task=shown(task), opened=opened if opened is not None and opened > upto else 0)
 
 
 def audit(db: sqlite3.Connection, task: str, upto: int) -> Audit:

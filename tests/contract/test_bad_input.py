@@ -24,11 +24,7 @@ ASKED = [
     (["inspect", "T-1\x1b[31m\u202e"], 1, r"T-1\x1b[31m\u202e is unknown"),
     (["inspect", "--", "-rf"], 1, "task -rf is unknown"),
     (["inspect", "--rf"], 2, "No such option: --rf"),
-    (
-        ["inspect", "T-1", "--at", "2000-01-01"],
-        2,
-        "T-1 was opened at position 2; as of position 0 it was not there yet",
-    ),
+    (["inspect", "T-1", "--at", "2000-01-01"], 1, "T-1 was opened at position 2 and not before"),
     (["inspect", "T-1", "--at", "99999"], 2, "the log ends at position"),
     (["inspect", "T-1", "--at", "soon"], 2, "use a position such as 1234, a time"),
     (["inspect", "T-1", "--epoch", "99"], 2, "T-1 has come to epoch"),
