@@ -39,7 +39,7 @@ async def _appends(run: Run) -> list[Row]:
 
 PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
     "appends": _appends,
-    "servers": lambda run: servers.measure(run.folder, run.sizes),
+    "servers": lambda run: servers.measure(run.folder, run.sizes, run.others),
     "stepping": lambda run: stepping.measure(run.folder, run.sizes, run.others),
     "recovering": lambda run: recovering.measure(run.folder, run.sizes, run.others),
     "reading": lambda run: reading.measure(run.logs, run.sizes),
@@ -51,7 +51,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
 
 
 async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
-    others = peers.installed() if {"appends", "stepping", "recovering"} & set(names) else []
+    others = peers.installed() if {"appends", "servers", "stepping", "recovering"} & set(names) else []
     rows: list[Row] = []
     for name in names:
         print(f"bench: {name}", file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ from tests.benchmarks.sizes import Sizes
 _ALL = f"SELECT {COLUMNS} FROM journal_events ORDER BY position"  # noqa: S608
 NEWEST = 2**63 - 1
 _AUDITS = 50
-_PAGES, _A_PAGE = 20, 50
+_PAGES, _A_PAGE = 60, 50
 
 
 async def measure(logs: Logs, sizes: Sizes) -> list[Row]:
@@ -113,8 +113,8 @@ async def _as_of(logs: Logs, sizes: Sizes, events: int) -> Row:
         with closing(open_reader(path)) as db:
             # In the middle of a life of `OPEN` tasks, so that as many are open at every point in every file.
             lives = range(1 + OPEN * EVENTS_A_TASK // 2, _count(db) - OPEN * EVENTS_A_TASK, OPEN * EVENTS_A_TASK)
-            points = [lives[n * len(lives) // _PAGES] for n in range(_PAGES)]
-            with timed(_PAGES) as round_:
+            points = [lives[0], lives[len(lives) // 2], lives[-1]] * (_PAGES // 3)
+            with timed(len(points)) as round_:
                 for point in points:
                     assert len(queue_at_offline(db, point, limit=_A_PAGE).tasks) == _A_PAGE
         return round_

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import sha1
 from pathlib import Path
 
+from journal.hosts.port import Join
 from journal.journal import Journal, NewTask, Pending
+from journal.log.upstream import Upstream
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Call, Finding, Reply, StepAdapter, Traits
@@ -92,9 +94,11 @@ def adapters(far: FarSide) -> Mapping[str, StepAdapter]:
     return {name: InstantStep(guard, far) for name, guard in GUARDS.items()}
 
 
-def open_six(path: Path, far: FarSide) -> Pending[Journal]:
-    """The product with everything on: chain, views, ownership, guards, invariants."""
-    return Journal.open(path, pipeline=six_steps(), steps=adapters(far), projections=all_views())
+def open_six(path: Path, far: FarSide, upstream: Upstream | None = None, join: Join | None = None) -> Pending[Journal]:
+    """The product with everything on: chain, views, ownership, guards, invariants; on a server, if one is named."""
+    return Journal.open(
+        path, pipeline=six_steps(), steps=adapters(far), projections=all_views(), upstream=upstream, join=join
+    )
 
 
 def new_task(number: int, prefix: str = "BENCH", repositories: int = AT_ONCE) -> NewTask:

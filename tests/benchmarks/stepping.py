@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+from journal.hosts.port import Join
 from journal.journal import Journal
+from journal.log.upstream import Upstream
 from journal.results import Advanced
 from tests.benchmarks.flushes import counting
 from tests.benchmarks.measuring import Row, Side, Timed, compared, in_turn, timed
@@ -54,10 +56,12 @@ class Transitions:
 
 
 @asynccontextmanager
-async def transitions(path: Path) -> AsyncIterator[Transitions]:
+async def transitions(
+    path: Path, upstream: Upstream | None = None, join: Join | None = None
+) -> AsyncIterator[Transitions]:
     """The product over a journal of its own."""
     far = FarSide()
-    async with open_six(path, far) as journal:
+    async with open_six(path, far, upstream, join) as journal:
         yield Transitions(journal, far)
 
 

@@ -61,6 +61,7 @@ _ALL = (
     Target("P11t", "the queue as of an earlier point of a long history against a short one", ceiling=True),
     Target("P12", "`journal inspect`, start to answer, of importing fastapi", 0.6, 0.4, ceiling=True),
     Target("P13", "serve, start to ready, of importing what it needs", 2, 1.2, ceiling=True),
+    Target("P14", "six steps, 100 tasks at once, on PostgreSQL, against DBOS on the same server", 8, 20),
     Target("P15", "memory of serve with many tasks against few", 1.5, 1.1, ceiling=True),
     Target("P15d", "bytes of disk an event with a body of 318 bytes", 650, 520, ceiling=True),
 )

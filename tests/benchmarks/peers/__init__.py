@@ -112,6 +112,11 @@ def known() -> list[Peer]:
     return peers + [Peer("Restate", "restate_peer.py", (str(s),), {"P5": "P5r", "P6": "P6r"}) for s in servers]
 
 
+def on_server(dsn: str) -> Peer:
+    """DBOS on a PostgreSQL database of its own."""
+    return Peer("DBOS on PostgreSQL", "dbos_peer.py", (dsn,), {"P5": "P14"})
+
+
 def installed() -> list[Peer]:
     """The peers that can run here."""
     if not PYTHON.exists():
