@@ -13,6 +13,8 @@ from integrations.host.table import HostTable
 from integrations.settings import Settings
 from integrations.wiring import build
 from journal.clock import SystemClock, SystemIds
+from journal.log.postgres.connect import Server
+from journal.log.postgres.upstream import PostgresUpstream
 from journal.log.sqlite import SqliteLog
 from projections import all_views
 from recovery.restore import OpenLog, Traces
@@ -44,6 +46,22 @@ def opener(settings: Settings) -> OpenLog:
             new_id=SystemIds().instance,
             projections=all_views(),
             companion=HostTable(settings.overlay) if settings.overlay else None,
+        )
+
+    return open_log
+
+
+def follower(server: Server) -> OpenLog:
+    """Opens a new copy of the log on a server for writing."""
+
+    async def open_log(path: Path) -> SqliteLog:
+        return await SqliteLog.open(
+            path,
+            write=True,
+            clock=SystemClock(),
+            new_id=SystemIds().instance,
+            projections=all_views(),
+            upstream=PostgresUpstream(server),
         )
 
     return open_log

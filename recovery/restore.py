@@ -158,13 +158,10 @@ async def _restore(db: Path, source: Path, clock: Clock, open_log: OpenLog, trac
     # The second is of a restore that was cut short, and has asked for what the first knew.
     old, begun = (_replaced(path, source, backup) for path in (db, anchor.restoring_path(db)))
     greatest = max(copy.greatest for copy in (backup, old, begun) if copy)
-    unread = [] if old or begun else ["the journal that is replaced"]
-    for trace in traces:
-        try:
-            greatest = max(greatest, await trace.greatest(backup.journal_id))
-        except (JournalError, OSError) as error:
-            logger.warning("traces_unreadable", where=trace.name, error=str(error))
-            unread.append(trace.name)
+    shown_there, unread = await _greatest(backup, traces)
+    greatest = max(greatest, shown_there)
+    if not old and not begun:
+        unread.insert(0, "the journal that is replaced")
     floor = greatest + (UNKNOWN_EPOCHS if unread else 0)
     staging = db.with_name(db.name + ".staging")
     await prepare(source, staging, open_log, floor)
@@ -180,6 +177,70 @@ async def _restore(db: Path, source: Path, clock: Clock, open_log: OpenLog, trac
     lost = None if old is None else max(0, old.head.position - backup.head.position)
     logger.info("restored", floor=floor, head=f"{head.position}:{head.hash}", lost=lost)
     return Restored(backup.journal_id, backup.head, floor, lost, tuple(unread), kept)
+
+
+async def begin_again(
+    db: Path, source: Path, *, me: Owner, clock: Clock, open_log: OpenLog, traces: Sequence[Traces] = ()
+) -> Restored:
+    """
+    Begin a new incarnation of a log on a server that lost its end, above every epoch that a copy still knows.
+
+    What the copy holds beyond the server stays in it, as evidence; the server's log is what it is. Nothing is moved
+    before the new incarnation is durable, so that it can be run again.
+
+    Args:
+        db: This host's copy; it is made anew from the server.
+        source: A copy that knows what was lost: this host's, or one of another host.
+        me: This process, for the lock.
+        clock: For names and times.
+        open_log: Opens a new copy of the server's log for writing.
+        traces: Where the world may show epochs.
+
+    Raises:
+        NotWriterError: A service, or a step's child that outlived one, still works on the copy.
+        InvalidInputError: The copy is of another journal.
+        StoreError: The copy or the server cannot be read; nothing was changed on this host.
+    """
+    locks = Locks(db, me)
+    lock = locks.take_writer("restore")
+    if lock is None:
+        raise NotWriterError(path=str(db), holder=str(read_holder(locks.writer_path())))
+    staging = db.with_name(db.name + ".staging")
+    try:
+        _no_children(db, locks)
+        known = read_copy(source)
+        _clear(staging)
+        log = await open_log(staging)
+        try:
+            position, digest = await log.head()
+            if log.journal_id != known.journal_id:
+                why = f"is of journal {known.journal_id}, and the server holds {log.journal_id}"
+                raise InvalidInputError(what=shown(str(source), 300), why=why)
+            greatest, unread = await _greatest(known, traces)
+            floor = greatest + (UNKNOWN_EPOCHS if unread else 0)
+            await _begin(log, floor, f"a server at {position}:{digest[:16]}")
+            head = Anchor(*await log.head())
+        finally:
+            await log.close()
+        kept = _swap(db, staging, clock)
+        anchor.put(db, head)
+    finally:
+        _clear(staging)
+        lock.release()
+    lost = max(0, known.head.position - position)
+    return Restored(known.journal_id, Anchor(position, digest), floor, lost, tuple(unread), kept)
+
+
+async def _greatest(known: Copy, traces: Sequence[Traces]) -> tuple[int, list[str]]:
+    """The greatest epoch that is known anywhere, and what could not be asked."""
+    greatest, unread = known.greatest, []
+    for trace in traces:
+        try:
+            greatest = max(greatest, await trace.greatest(known.journal_id))
+        except (JournalError, OSError) as error:
+            logger.warning("traces_unreadable", where=trace.name, error=str(error))
+            unread.append(trace.name)
+    return greatest, unread
 
 
 def _replaced(path: Path, source: Path, backup: Copy) -> Copy | None:

@@ -58,8 +58,10 @@ async def _rehearse(dest: Path, settings: Settings) -> None:
     from recovery.verify import verify
 
     with tempfile.TemporaryDirectory(prefix=".journal-rehearsal-", dir=dest.parent) as folder:
-        place = Path(folder) / "journal.db"
-        await prepare(dest, place, opener(settings), read_copy(dest).greatest)
+        place = dest
+        if settings.server is None:  # a copy of a log on a server is no journal that could begin anew
+            place = Path(folder) / "journal.db"
+            await prepare(dest, place, opener(settings), read_copy(dest).greatest)
         with open_evidence(place) as db:
             found = verify(db, projections=all_views(), deep=True)
     if not found.intact:
@@ -75,28 +77,27 @@ def restore(
     Epochs begin above every one the old file, the backup, repositories and deploy markers know. Facts are asked
     before the first decision, and what happened since the backup stops its task with an explanation.
 
+    Where the log lies on a server, that is restored with the server's own tools first; FILE is then a host's copy that
+    knows what the server lost, the one in `db` as a rule, and the new incarnation begins above what it knows.
+
     journal restore /backups/journal-2027-01-15.db
     """
     import asyncio
 
     from integrations.cli.output import Output
-    from integrations.restoring import opener, traces_of
+    from integrations.restoring import follower, opener, traces_of
     from integrations.telemetry.logs import configure_logs
     from journal.clock import SystemClock, SystemIds, this_process
-    from journal.errors import InvalidInputError
+    from recovery.restore import begin_again
     from recovery.restore import restore as put_back
 
     options = given(ctx)
     out, settings = Output(options), options.settings()
     configure_logs("error", secrets=settings.secrets)
-    if settings.server is not None:
-        raise InvalidInputError(
-            what=settings.server.shown,
-            why="a log on a server is restored with the server's own tools, see docs/how-to/postgresql.md",
-        )
     me = this_process(SystemIds().instance())
+    do, open_log = (put_back, opener(settings)) if settings.server is None else (begin_again, follower(settings.server))
     done = asyncio.run(
-        put_back(settings.db, source, me=me, clock=SystemClock(), open_log=opener(settings), traces=traces_of(settings))
+        do(settings.db, source, me=me, clock=SystemClock(), open_log=open_log, traces=traces_of(settings))
     )
     if out.json:
         out.document(_data(done))
@@ -105,7 +106,9 @@ def restore(
     out.say(f"a new incarnation has begun: the next epoch of every task is above {done.floor}")
     if done.unread:
         out.say(f"not readable, so the floor was raised to be safe: {', '.join(done.unread)}", "note")
-    if done.lost:
+    if done.lost and settings.server is not None:
+        out.say(f"the server lost {done.lost} events; the kept file holds them", "note")
+    elif done.lost:
         out.say(f"{done.lost} events were written after the backup and are not in it", "note")
     if done.kept:
         out.say(f"what was there is kept as {done.kept}")

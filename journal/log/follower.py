@@ -24,7 +24,7 @@ import structlog
 
 from journal.chain import GENESIS
 from journal.errors import CommitUnknownError, DamagedError, JournalError, StoreUnavailableError
-from journal.events import Draft, Event, JournalCreated
+from journal.events import Draft, Event, IncarnationStarted, JournalCreated
 from journal.log import anchor
 from journal.log.batch import Head, store_lanes
 from journal.log.companion import Companion
@@ -181,6 +181,14 @@ class Follower(Writer):
             for event in events:
                 self._versions.pop(event.task, None)
             self._tell(events)
+            if any(isinstance(event.draft.body, IncarnationStarted) for event in events):
+                # Epochs go on above a floor now, which is read when a log is opened.
+                self._broken = StoreUnavailableError(
+                    path=self._upstream.shown,
+                    why="a new incarnation was begun by another host",
+                    remedy="start this service again",
+                )
+                raise self._broken
 
     def _rows_after(self, db: sqlite3.Connection, head: Head) -> Sequence[Row]:
         """The next rows, after a look whether the log still holds the copy's last event."""

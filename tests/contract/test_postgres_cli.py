@@ -180,11 +180,38 @@ def test_settings_that_contradict_each_other_are_refused(new_host: NewHost, text
 
 
 @pytest.mark.proves("M4")
-def test_what_would_be_wrong_on_a_server_is_refused_there(new_host: NewHost, tmp_path: Path) -> None:
+def test_a_copy_is_backed_up_and_its_views_are_made_anew_beside_the_server(new_host: NewHost, tmp_path: Path) -> None:
     host = new_host("host")
     host("open", "T-1", *OPEN)
-    host("backup", str(tmp_path / "copy.db"))
-    host("restore", str(tmp_path / "copy.db"), code=2)
-    assert "postgresql.md" in host.err
+    host("backup", str(tmp_path / "copy.db"), "--verify")
     host("projections", "rebuild")
-    assert host.json("verify", "--deep")["verified"]
+    assert host.json("verify", "--deep")["head"].startswith("2:")
+
+
+@pytest.mark.proves("M4", "V8", "R92")
+def test_after_a_lost_end_a_new_incarnation_begins_above_every_epoch_that_a_copy_knows(
+    new_host: NewHost, postgres: Postgres, database: str
+) -> None:
+    one, two = new_host("one"), new_host("two")
+    one("open", "T-1", *OPEN)
+    two("queue")
+    name = database.rpartition("/")[2]
+    postgres.sql(f"CREATE DATABASE {name}_older TEMPLATE {name}")
+    try:
+        one("advance", "T-1")
+        one("advance", "T-1")
+        for host in (one, two):
+            host.name(postgres.dsn(f"{name}_older"))
+        one("open", "T-2", *OPEN, code=4)
+        assert "lacks events 3 to" in one.err and "'A lost end'" in one.err
+        assert "lacks" in one("doctor", code=1)
+        done = one.json("restore", str(one.db))
+        assert done["floor"] == 2 and done["lost"] == 6
+        assert Path(done["kept"]).exists()
+        assert two.json("inspect", "T-1")["stage"] == "a"
+        two("advance", "T-1")
+        assert max(event["epoch"] for event in two.json("inspect", "T-1")["events"]) == 3
+        assert one.json("verify")["verified"] and one.json("inspect", "T-1")["stage"] == "b"
+        one("restore", str(one.db))  # again: nothing is lost by it
+    finally:
+        postgres.sql(f"DROP DATABASE {name}_older WITH (FORCE)")

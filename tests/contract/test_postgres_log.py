@@ -20,7 +20,7 @@ import asyncpg
 import pytest
 
 from journal.errors import CommitUnknownError, DamagedError, JournalError, StoreUnavailableError
-from journal.events import Applied, Draft, Event, Released, StageMoved
+from journal.events import Applied, Draft, Event, IncarnationStarted, Released, StageMoved
 from journal.log.port import EventLog
 from journal.log.postgres.connect import Server
 from journal.log.postgres.upstream import PostgresUpstream
@@ -296,6 +296,17 @@ async def test_a_host_whose_server_loses_its_end_while_it_runs_stops_at_its_next
         with pytest.raises(DamagedError, match="lacks events 2 to 2"):
             await written(log, Stream("T-2"), opened())
     assert isinstance(log.broken, DamagedError)
+
+
+@pytest.mark.proves("M4", "V8")
+async def test_a_host_that_runs_while_another_begins_a_new_incarnation_must_start_again(host: Host) -> None:
+    """Its epochs would go on below the floor."""
+    one, two = await host(), await host()
+    begun = Draft(IncarnationStarted(50, "a server"), actor="restore")
+    assert isinstance(await one.append(Unit(Stream("", version=1), (begun,))), Written)
+    with pytest.raises(StoreUnavailableError, match="start this service again"):
+        await written(two, Stream("T-1"), opened())
+    assert two.broken is not None
 
 
 @pytest.mark.proves("M4")
