@@ -71,7 +71,9 @@ $(addprefix test-,$(FOLDERS)): test-%: $(VENV)/.setup-test
 	@$(PYTEST) tests/$* $(ARGS)
 
 # What is marked `long` has one size, and takes hours in all; only the full run asks for it, and for more storms.
-SLICE := $(if $(filter ci,$(LONG)),tests/unit tests/property -m "scales and not long",-m "long or scales")
+# CI's slice: what scales without waiting for others, and of what is long the tests marked `slice`.
+QUICK := tests/unit tests/property tests/crash/test_kill_loop.py tests/crash/test_disk_faults.py
+SLICE := $(if $(filter ci,$(LONG)),$(QUICK) -m "slice or (scales and not long)",-m "long or scales")
 test-long: $(VENV)/.setup-test ## Repeat what scales, many times over; LONG=ci is a slice for CI
 	@LONG=$${LONG:-full} $(PYTEST) $(SLICE) -o faulthandler_timeout=0 --durations=15 $(ARGS)
 

@@ -46,16 +46,19 @@ class Counts:
     """How often to repeat: by number, never by time, so that a failure can be repeated."""
 
     factor: int
+    long: str = ""
 
-    def of(self, default: int, *, most: int = 1_000_000) -> int:
-        """Scale a count chosen for the default suite; `most` bounds it."""
+    def of(self, default: int, *, ci: int = 0, most: int = 1_000_000) -> int:
+        """Scale a count chosen for the default suite; `most` bounds it, `ci` says how often CI's slice has room for."""
+        if ci and self.long == "ci":
+            return ci
         return min(default * self.factor, most)
 
 
 @pytest.fixture(scope="session")
 def counts() -> Counts:
     """How much this run is asked to do: `counts.of(20)` is 20 by default and with LONG=ci, 4000 with LONG=full."""
-    return Counts(MULTIPLIERS[LONG])
+    return Counts(MULTIPLIERS[LONG], LONG)
 
 
 def missing(what: str) -> NoReturn:

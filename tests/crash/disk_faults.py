@@ -2,8 +2,8 @@
 Deliveries on a disk that fails or loses power; started by `test_disk_faults` under a preload.
 
 `fail OP`: the n-th write, sync or truncation of the journal fails, for every n. `cut SEED IMAGES`: one delivery is
-recorded, and images of what a power cut may leave are recovered against the world as it was at that moment. A JSON line
-for each; effects are files, counted where no memory of the journal reaches.
+recorded, and images of what a power cut may leave are recovered against the world as it was at that moment; `every N`:
+each N-th of all images. A JSON line for each; effects are files, counted where no memory of the journal reaches.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import shutil
 import sqlite3
 import struct
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import structlog
@@ -37,6 +39,8 @@ STEPS = ("merge_pr", "ratchet", "deploy_init")
 OPS = {"write": 1, "sync": 2, "truncate": 3}
 WRITE, SYNC, TRUNCATE = 1, 2, 3
 SECTOR = 512
+SUBSETS = 6
+"""Of so many unsynced calls each subset is tried."""
 
 
 async def deliver(root: Path) -> bool:
@@ -153,32 +157,97 @@ def recorded(file: Path) -> list[Call]:
     return found
 
 
-def image(calls: list[Call], chance: random.Random, root: Path, old: Path, mode: str) -> None:
-    """What may be on the disk after these calls: all that was synced, and any of the rest; the world survives whole."""
-    place(root)
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Which unsynced calls reached the disk, by their place, and where one of them was torn."""
+
+    at: int  # so many calls were made
+    kept: frozenset[int]
+    torn: tuple[int, int] = (-1, 0)  # place, and how many bytes of it reached the disk
+
+
+def unsynced(calls: list[Call]) -> list[int]:
+    """Places of the calls that nothing has made durable yet. The world is not ours to lose: it survives whole."""
     synced = {c.path: n for n, c in enumerate(calls) if c.op == SYNC}
+    return [n for n, c in enumerate(calls) if c.op != SYNC and "/world/" not in c.path and n >= synced.get(c.path, -1)]
+
+
+def laid(calls: list[Call], wanted: Image) -> dict[str, bytes]:
+    """The files after a power cut: all that was synced, and the chosen ones of the rest."""
+    calls = calls[: wanted.at]
+    lost = frozenset(unsynced(calls)) - wanted.kept
     files: dict[str, bytearray] = {}
     for n, c in enumerate(calls):
-        survives = "/world/" in c.path or n < synced.get(c.path, -1)
-        keep = survives or mode == "all" or (mode == "some" and chance.random() < 0.5)
-        if c.op == SYNC or not keep:
+        if c.op == SYNC or n in lost:
             continue
         content = files.setdefault(c.path, bytearray())
         if c.op == TRUNCATE:
             del content[c.at :]
             content.extend(bytes(max(0, c.at - len(content))))
             continue
-        torn = not survives and mode == "some" and chance.random() < 0.3
-        data = c.data[: chance.randrange(0, len(c.data) + 1, SECTOR)] if torn else c.data
+        data = c.data[: wanted.torn[1]] if n == wanted.torn[0] else c.data
         content.extend(bytes(max(0, c.at + len(data) - len(content))))
         content[c.at : c.at + len(data)] = data
-    for path, content in files.items():
-        target = root / Path(path).relative_to(old)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+    return {path: bytes(content) for path, content in files.items()}
 
 
-def cut(base: Path, seed: int, images: int) -> None:
+def some(calls: list[Call], seed: int, images: int) -> Iterator[Image]:
+    """Drawn: nothing of the rest, all of it, or half of it with one write torn."""
+    for n in range(images):
+        chance = random.Random(f"{seed}/{n}")
+        at, mode = chance.randrange(1, len(calls) + 1), ("none", "all", "some", "some")[n % 4]
+        rest = unsynced(calls[:at])
+        kept = [] if mode == "none" else rest if mode == "all" else [k for k in rest if chance.random() < 0.5]
+        yield Image(at, frozenset(kept), _tear(calls, chance, kept) if mode == "some" else (-1, 0))
+
+
+def _tear(calls: list[Call], chance: random.Random, kept: list[int]) -> tuple[int, int]:
+    writes = [k for k in kept if calls[k].op == WRITE]
+    if not writes:
+        return (-1, 0)
+    k = chance.choice(writes)
+    return (k, chance.randrange(0, len(calls[k].data) + 1, SECTOR))
+
+
+def every(calls: list[Call]) -> Iterator[Image]:
+    """
+    At each call: each subset of what is unsynced, and the last write torn at each sector.
+
+    Of more than `SUBSETS` unsynced calls (while the tables are made): each prefix, each alone, and all but each.
+    """
+    for at in range(1, len(calls) + 1):
+        rest = unsynced(calls[:at])
+        yield from (Image(at, kept) for kept in _subsets(rest))
+        if rest and rest[-1] == at - 1 and calls[at - 1].op == WRITE:
+            whole = len(calls[at - 1].data)
+            yield from (Image(at, frozenset(rest), (at - 1, cut)) for cut in range(SECTOR, whole, SECTOR))
+
+
+def _subsets(rest: list[int]) -> Iterator[frozenset[int]]:
+    if len(rest) <= SUBSETS:
+        for bits in itertools.product((False, True), repeat=len(rest)):
+            yield frozenset(itertools.compress(rest, bits))
+        return
+    for k in range(len(rest)):
+        yield frozenset(rest[:k])
+        yield frozenset((rest[k],))
+        yield frozenset(rest) - {rest[k]}
+    yield frozenset(rest)
+
+
+def distinct(calls: list[Call], images: Iterator[Image]) -> Iterator[tuple[Image, dict[str, bytes]]]:
+    """Many choices leave the same files."""
+    seen = set[tuple[tuple[str, bytes], ...]]()
+    for wanted in images:
+        files = laid(calls, wanted)
+        told = tuple(sorted((path, sha256(content).digest()) for path, content in files.items()))
+        if told not in seen:
+            seen.add(told)
+            yield wanted, files
+
+
+def whole_delivery(base: Path) -> tuple[Path, list[Call]]:
+    """Record a delivery on a good disk; locks and tokens are made anew at each start."""
     root, file = place(base / "whole"), base / "calls"
     shim = ctypes.CDLL(None)
 
@@ -189,23 +258,36 @@ def cut(base: Path, seed: int, images: int) -> None:
 
     if forked(record):
         sys.exit("the delivery failed by itself")
-    calls = [c for c in recorded(file) if ".lock" not in c.path and not c.path.endswith("local-token")]
-    points = range(1, len(calls) + 1)
-    for n in range(images):
-        chance = random.Random(f"{seed}/{n}")
-        at, mode = chance.choice(points), ("none", "all", "some", "some")[n % 4]
-        left = base / f"image{n}"
-        image(calls[:at], chance, left, root, mode)
+    return root, [c for c in recorded(file) if ".lock" not in c.path and not c.path.endswith("local-token")]
+
+
+def cut(base: Path, choose: Callable[[list[Call]], Iterator[Image]]) -> None:
+    old, calls = whole_delivery(base)
+    for n, (wanted, files) in enumerate(distinct(calls, choose(calls))):
+        left = place(base / f"image{n}")
+        for path, content in files.items():
+            target = left / Path(path).relative_to(old)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
         before = outcome(left)
         second = forked(lambda left=left: recover(left))
-        told = {"n": n, "at": at, "of": len(calls), "mode": mode, "before": before, "second": second}
+        told = {"n": n, "at": wanted.at, "of": len(calls), "before": before, "second": second}
         print(json.dumps({**told, **outcome(left)}), flush=True)
         shutil.rmtree(left)
 
 
+def one_in(images: Iterator[Image], step: int) -> Iterator[Image]:
+    return itertools.islice(images, 0, None, step)
+
+
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    if sys.argv[2] == "fail":
-        fail(Path(sys.argv[1]), sys.argv[3])
-    else:
-        cut(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]))
+    match sys.argv[2:]:
+        case ["fail", op]:
+            fail(Path(sys.argv[1]), op)
+        case ["cut", seed, images]:
+            cut(Path(sys.argv[1]), lambda calls: some(calls, int(seed), int(images)))
+        case ["every", step_size]:
+            cut(Path(sys.argv[1]), lambda calls: one_in(every(calls), int(step_size)))
+        case _:
+            sys.exit(__doc__)

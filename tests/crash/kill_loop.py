@@ -1,7 +1,8 @@
 """
 A process that drives many tasks at once is killed again and again at a random moment; each life is followed by another.
 
-`kill_loop.py FOLDER SEED KILLS`: prints one JSON line at the end. Effects are files, counted where no memory reaches.
+`kill_loop.py FOLDER SEED KILLS [BREAK]`: prints one JSON line at the end. Effects are files, counted where no memory
+reaches. BREAK is a wrong variant of the product, to see that the loop notices.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import Any, cast
 
 import structlog
 
+import journal.advance
 from journal import Journal, advance_stage
 from journal.errors import TaskExistsError
 from journal.journal import NewTask
+from journal.ports import Call
 from journal.results import Parked
 from journal.shell import Ports
 from tests.builders import FileStep, pipeline, step
+from tests.property import mutants
 
 STEPS = ("merge_pr", "ratchet", "deploy_init")
 TASKS = 6
@@ -111,6 +115,21 @@ def main(folder: Path, seed: int, kills: int) -> None:
     )
 
 
+def intent_late() -> None:
+    """The effect first, its intent when the reply is there."""
+    vars(journal.advance).update(next_action=mutants.intent_after_effect, learn=mutants.late_intent)
+
+
+def epoch_in_the_key() -> None:
+    """Whoever takes over asks for, and makes, another effect."""
+    Call.key = property(lambda c: f"{c.subject.task}/{c.generation}/{c.step}/{c.epoch}")  # type: ignore[assignment,method-assign]
+
+
+BREAKS = {"intent-late": intent_late, "epoch-in-the-key": epoch_in_the_key}
+
+
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for name in sys.argv[4:]:
+        BREAKS[name]()
     main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

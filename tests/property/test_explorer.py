@@ -143,6 +143,7 @@ def test_merge_ratchet_and_rebuild_are_safe_and_live() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slice
 @pytest.mark.proves("T2", "TR-3")
 def test_the_edges_of_the_default_pipeline_survive_two_crashes() -> None:
     assert search(reduced(MERGE_ALONE, Bounds(crash=2)), limit=6_000_000).endings["done"]
@@ -150,6 +151,7 @@ def test_the_edges_of_the_default_pipeline_survive_two_crashes() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slice
 @pytest.mark.proves("T2", "I8", "I10", "I13")
 @pytest.mark.parametrize("first", EFFECTS)
 @pytest.mark.parametrize("second", EFFECTS)
@@ -226,6 +228,7 @@ def test_the_worlds_reach_every_cell_but_those_listed() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slice
 @pytest.mark.proves("T2", "TR-5")
 @pytest.mark.parametrize("guard", EFFECTS)
 def test_three_actors_on_one_step(guard: Guard) -> None:
@@ -234,6 +237,7 @@ def test_three_actors_on_one_step(guard: Guard) -> None:
 
 @pytest.mark.long
 @pytest.mark.proves("T2")
-def test_both_default_edges_in_a_row() -> None:
-    """Lost and late replies, orphans, and the deploy that ends its owner; a crash more is for `journal prove`."""
-    assert search(reduced((MERGE, DEPLOY), Bounds())).endings["done"]
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_both_default_edges_in_a_row(crashes: int) -> None:
+    """Lost and late replies, orphans, and the deploy that ends its owner; with a crash some three million worlds."""
+    assert search(reduced((MERGE, DEPLOY), Bounds(crash=crashes)), limit=6_000_000).endings["done"]
