@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
+from integrations.http.context import lives
 from integrations.http.ports import Service
 from integrations.http.tasks import history_of
 from integrations.page.board import ATTENTION, COLUMN, EXPLAINED, Attention, Board, Column, Tile, attention, columns
 from integrations.page.verbs import verbs_for
-from journal.ownership import is_held
 from projections.as_of import events_until, queue_at, row_of
 from projections.base import Question, ask
 from projections.board import columns as first_of_each
@@ -66,7 +66,8 @@ async def listing(service: Service, question: Question[bytes]) -> list[dict[str,
 
 def _owning(service: Service, held: Mapping[str, Any], now_us: int) -> dict[str, Any]:
     """Whether an owner lives, and since when it owns in a form that ages by itself."""
-    return {"alive": is_held(service.locks.task_path(held["task"])), "since_us": now_us - held["age_s"] * 1_000_000}
+    alive = lives(service, held["task"], held["owner"]["instance"] if held["owner"] else "")
+    return {"alive": alive, "since_us": now_us - held["age_s"] * 1_000_000}
 
 
 def _tiles(
@@ -98,7 +99,7 @@ def _repos(tasks: Sequence[Mapping[str, Any]], repo: str) -> list[str]:
 async def _explained(service: Service, noticed: Attention, now_us: int) -> Attention:
     events = await history_of(service, noticed.task)
     row = row_of(noticed.task, events)
-    alive = is_held(service.locks.task_path(noticed.task))
+    alive = lives(service, noticed.task, row.owner.instance)
     told = explain(row, tell(events), now_us=now_us, held=alive)
     return replace(noticed, explained=told, verbs=verbs_for(noticed.task, row.state, alive=alive))
 

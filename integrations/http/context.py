@@ -14,7 +14,7 @@ from integrations.http.problems import Problem
 from journal import names
 from journal.errors import UnknownTaskError
 from journal.journal import Journal
-from journal.ownership import read_holder
+from journal.ownership import is_held, read_holder
 from journal.stream import Stream
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
@@ -44,6 +44,20 @@ def writing(service: Service) -> Journal:
     holder = read_holder(service.locks.writer_path())
     more = {"holder": str(holder)} | ({"address": holder.address} if holder.address else {})
     raise Problem(503, "standby", "this process is a standby; another one drives the journal", more)
+
+
+def lives(service: Service, task: str, owner: str) -> bool:
+    """
+    Whether a run holds the task at this moment, here or on another host: for showing, never for deciding.
+
+    Args:
+        service: The running service.
+        task: Its id.
+        owner: The process that owns it, as the log has it; "" = nobody.
+    """
+    if is_held(service.locks.task_path(task)):
+        return True
+    return service.journal is not None and service.journal.tools.hosts.lives(owner)
 
 
 async def known(service: Service, task: str) -> Stream:

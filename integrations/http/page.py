@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from integrations.http.auth import COOKIE, Readers, Tokens, may_read
 from integrations.http.boards import board_at, board_now, listing
 from integrations.http.bodies import read_bytes
-from integrations.http.context import known, service_of, writing
+from integrations.http.context import known, lives, service_of, writing
 from integrations.http.ports import Service
 from integrations.http.problems import TITLES, Problem, from_error, from_result, unauthorized
 from integrations.http.queue import position_of
@@ -31,7 +31,6 @@ from integrations.page.task import TaskPage, task_page, task_page_at
 from journal import names
 from journal.errors import JournalError
 from journal.names import MAX_INTEGER
-from journal.ownership import is_held
 from projections.as_of import row_of
 from projections.base import ask
 from projections.board import column, found
@@ -138,7 +137,7 @@ async def task(
 async def _task(service: Service, task: str, before: int) -> TaskPage:
     events = await history_of(service, task)
     row, story, now_us = row_of(task, events), tell(events), service.clock.now_us()
-    alive = is_held(service.locks.task_path(task))
+    alive = lives(service, task, row.owner.instance)
     edge = service.pipeline.edge(row.state.stage)
     why: Explanation = explain(row, story, now_us=now_us, held=alive, advance=edge.advance if edge is not None else "")
     return task_page(row, story, events, why, now_us=now_us, alive=alive, stages=service.pipeline.stages, before=before)

@@ -10,11 +10,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from integrations.http.auth import may_read
-from integrations.http.context import Cursor, Limit, json_response, piece, service_of
+from integrations.http.context import Cursor, Limit, json_response, lives, piece, service_of
 from integrations.http.ports import Service
 from integrations.http.problems import Problem
 from integrations.http.shapes import DifferenceDocument, QueueDocument, answers, refusals
-from journal.ownership import is_held
 from projections.as_of import position_at, queue_at
 from projections.base import ask
 from projections.differences import difference
@@ -58,7 +57,7 @@ def _living(service: Service, held: bytes) -> list[dict[str, Any]]:
     """Each holder with whether its lock is held at this moment: for showing, never for deciding."""
     owned: list[dict[str, Any]] = orjson.loads(held)
     for each in owned:
-        each["alive"] = is_held(service.locks.task_path(each["task"]))
+        each["alive"] = lives(service, each["task"], each["owner"]["instance"] if each["owner"] else "")
     return owned
 
 

@@ -12,7 +12,18 @@ from starlette.responses import Response, StreamingResponse
 
 from integrations.http.auth import may_read, require_token
 from integrations.http.bodies import AdvanceTask, OpenTask, documented, parse, read_bytes
-from integrations.http.context import After, Cursor, Limit, feed_of, json_response, known, piece, service_of, writing
+from integrations.http.context import (
+    After,
+    Cursor,
+    Limit,
+    feed_of,
+    json_response,
+    known,
+    lives,
+    piece,
+    service_of,
+    writing,
+)
 from integrations.http.idempotency import Answers
 from integrations.http.ports import Service
 from integrations.http.problems import Problem, from_result, unknown_task
@@ -31,7 +42,6 @@ from journal import names
 from journal.events import Event
 from journal.journal import NewTask
 from journal.names import MAX_INTEGER
-from journal.ownership import is_held
 from projections.as_of import row_of
 from projections.base import ask
 from projections.events import events_of
@@ -66,8 +76,9 @@ async def _shown(service: Service, task: str, status: int = 200, headers: dict[s
     found = await ask(service.reader, one_task(task))
     if not found:
         raise unknown_task(task)
-    alive = is_held(service.locks.task_path(task))
-    return json_response(orjson.loads(found) | {"alive": alive}, status, headers)
+    data = orjson.loads(found)
+    data["alive"] = lives(service, task, data["owner"]["instance"] if data["owner"] else "")
+    return json_response(data, status, headers)
 
 
 @router.get("/tasks/{task}/events", responses=answers(EventsDocument) | refusals(401, 404, 422))
@@ -89,7 +100,7 @@ async def explain(request: Request, task: str) -> Response:
     told = await history_of(service, names.task_id(task))
     row = row_of(task, told)
     edge = service.pipeline.edge(row.state.stage)
-    held = is_held(service.locks.task_path(task))
+    held = lives(service, task, row.owner.instance)
     found = explained(
         row, tell(told), now_us=service.clock.now_us(), held=held, advance=edge.advance if edge is not None else ""
     )

@@ -45,6 +45,10 @@ class Hosts(Protocol):
         """Whether duties that only one process should do are ours now; nothing may be unsafe if two believe it."""
         ...
 
+    def lives(self, instance: str) -> bool:
+        """Whether a process on another ground was heard of lately: for showing."""
+        ...
+
     async def marked(self, name: str) -> int:
         """
         How far any process has come with a single duty; 0 = none ever.
@@ -94,6 +98,10 @@ class Alone:
 
     def leads(self) -> bool:
         return True
+
+    def lives(self, instance: str) -> bool:
+        """There is no other ground."""
+        return False
 
     async def marked(self, name: str) -> int:
         """What was done here stands in our own cursors."""

@@ -147,6 +147,10 @@ class Pulse:
         member = self._members.get(owner.instance)
         return member is not None and bool(self._ground) and member.ground == self._ground
 
+    def lives(self, instance: str) -> bool:
+        member = self._members.get(instance)
+        return member is not None and standing(member, self._ground, self._periods, settled=True) is Standing.ALIVE
+
     async def marked(self, name: str) -> int:
         return int(await self._ask(lambda db: db.fetchval(_MARKED, name)))
 
