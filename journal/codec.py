@@ -195,15 +195,14 @@ _UNREAD = tuple((field.name, field.default) for field in fields(Unread))
 _EASY = frozenset({str, bool, type(None)})
 """Types of which every value can be stored, and read back as it was."""
 
-_NAMES = frozenset({str})
-
 
 def _plain(name: str, value: Any, plan: Callable[[EdgePlan], Any]) -> Any:
     if name in _EVIDENCE:
         seen = dict(value)
-        if not (_NAMES.issuperset(map(type, seen)) and _EASY.issuperset(map(type, seen.values()))):
-            for key, one in seen.items():
+        for key, one in seen.items():
+            if type(key) is not str:
                 _scalar("name", key)
+            if type(one) not in _EASY:
                 _scalar(key, one)
         return seen
     if isinstance(value, StrEnum):
@@ -219,6 +218,8 @@ def _plain(name: str, value: Any, plan: Callable[[EdgePlan], Any]) -> Any:
 
 def _scalar(name: str, value: Any) -> Any:
     # Whatever is stored must be readable for ever: one odd value would make its whole stream unreadable.
+    if type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER:
+        return value
     if value is not None and not isinstance(value, (str, int)):
         why = "only text, whole numbers, true, false and nothing are stored; a fraction in a smaller unit"
         raise InvalidInputError(what=f"'{name}' of type {type(value).__name__}", why=why)
