@@ -45,6 +45,13 @@ class Host:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    @property
+    def stopped(self) -> bool:
+        """The process stands still (state T)."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         if self._process is not None:

@@ -70,6 +70,7 @@ class FarStep:
 
     async def apply(self, call: Call) -> Reply:
         slow_s = random.uniform(0, SLOWEST_S)
+        self._stand_still(call.step)
         fence = f"{call.fence[0]}.{call.fence[1]}"
         if self.guard is Guard.PROBED:  # a child, which keeps the task's lock if we die
             time.sleep(slow_s)  # between the last look at the lease and the effect a process may stand still as well
@@ -83,6 +84,12 @@ class FarStep:
     async def quiesce(self, call: Call) -> None:
         if self.guard is Guard.FENCED:
             await asyncio.to_thread(self._fence, call.key, call.fence)
+
+    def _stand_still(self, step: str) -> None:
+        """Where a test asks for it, once: this process stops between its last look at the lease and the effect."""
+        with suppress(FileNotFoundError):
+            (self.far / f"{step}.stop").unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def _path(self, key: str, what: str) -> Path:
         return self.far / f"{key.replace('/', '__')}.{what}"
