@@ -118,6 +118,7 @@ async def test_an_owner_that_stood_still_right_before_its_effect_and_was_replace
             if name == "seal":
                 await until_done(journal, ["T-1"], [host for host in hosts if not host.stopped])
             else:
+                await asyncio.sleep(1)  # it would have driven it by now
                 assert not fleet_host.landed(far, "T-1/1/note")
             mend(hosts)  # it wakes up, and its effect is on its way
             await until_done(journal, ["T-1"], hosts)
