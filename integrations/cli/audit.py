@@ -125,7 +125,7 @@ def _show(out: Output, found: Audit, epoch: int | None, *, with_events: bool) ->
     if row.look_us:
         out.say(f"next look {moment(row.look_us)}")
     if epoch is None and (doubts := account(story)):
-        out.head(f"What was in doubt, and what settled it ({len(doubts)})")
+        out.head(f"What was in doubt, and what came of it ({len(doubts)})")
         for told in doubts:
             out.item(told)
     epochs = [e for e in story.epochs if epoch in (None, e.epoch)]

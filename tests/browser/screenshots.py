@@ -68,7 +68,7 @@ async def take(
     """One picture, of what fits the window."""
     page = await browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     await page.goto(address)
-    await page.locator("#live", has_text="live").wait_for()
+    await page.locator("#live", has_text="the past" if "?at=" in address else "live").wait_for()
     await page.screenshot(path=IMAGES / f"{name}.png")
     await page.close()
 
@@ -87,7 +87,8 @@ async def main() -> None:
         scene.mkdir()
         async with chromium() as browser:
             async with demo_served(folder) as address:
-                await take(browser, f"{address}/task/DEMO-1", "task", 1280, 960, "light")
+                await take(browser, f"{address}/task/DEMO-1", "task", 1280, 1010, "light")
+                await take(browser, f"{address}/?at=47", "past", 1280, 760, "light")
             async with a_service(scene, make=Scripted) as service:
                 await populate(service)
                 async with serving(service) as site:
