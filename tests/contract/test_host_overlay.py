@@ -321,7 +321,7 @@ async def test_a_host_that_died_in_the_middle_of_its_merge_comes_back_and_finish
 
     async with running(tmp_path) as host:
         assert host.bridge.claimable("T-1")  # the kernel dropped the lock with the process
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while host.task("T-1")["stage"] != "deploy":  # noqa: ASYNC110 - recovery tells nobody but the file
                 await asyncio.sleep(0.05)
     kinds = [k for t, k in written(tmp_path) if t]
@@ -349,7 +349,7 @@ async def test_a_host_that_cannot_take_a_move_in_does_not_end_the_looking(
             edge = journal.pipeline.route(stream.subject).edge("deploy-staging")
             assert edge is not None
             await journal.log.append(Unit(stream, (acquired(edge),)))  # a term without an end
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while told[-1:] != [task]:  # noqa: ASYNC110 - the looking tells nobody else
                     await asyncio.sleep(0.05)
         assert rows(tmp_path, "SELECT stage FROM tasks") == [("deploy",), ("deploy",)]
