@@ -95,7 +95,7 @@ async def test_hosts_killed_stopped_and_cut_off_do_everything_exactly_once(
 
 
 @pytest.mark.proves("M1", "M2", "F4", "I18")
-@pytest.mark.parametrize("name", ["seal", "note"])
+@pytest.mark.parametrize("name", [pytest.param("seal", marks=pytest.mark.long), "note"])
 async def test_an_owner_that_stood_still_right_before_its_effect_and_was_replaced_doubles_nothing(
     tmp_path: Path, postgres: Postgres, database: str, name: str
 ) -> None:
