@@ -7,10 +7,11 @@ between days of waiting: a pause is drawn by its logarithm, so order and simulta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from integrations.page.attempts import Attempt, attempts_of
+from integrations.page.scale import GUTTER, RIGHT, Scale
 from integrations.page.words import lasted, moment
 from journal.events import (
     Acquired,
@@ -18,14 +19,11 @@ from journal.events import (
     Event,
     HazardFound,
     HeadChanged,
-    Intended,
     Observed,
     Opened,
     Parked,
-    Rejected,
     Released,
     Reopened,
-    Settled,
     StageMoved,
 )
 from journal.words import OPERATOR_KINDS
@@ -33,15 +31,10 @@ from journal.words import OPERATOR_KINDS
 NEWEST = 240
 """Events drawn; a longer history is cut at its old end, and the list below holds the rest."""
 
-GUTTER, TOP, RIGHT = 128.0, 34.0, 28.0
+TOP = 34.0
 LANE, BAR = 30.0, 16.0
 STAGES, TERMS = 26.0, 24.0
 MARK = 17.0
-LEAST, MOST = 5.0, 90.0
-"""Pixels of the shortest and the longest pause."""
-
-WIDEST = 1140.0
-"""A short history is stretched to this many pixels, so that it fills its frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,54 +87,6 @@ class Timeline:
         return TOP + STAGES + TERMS + 14 + row * LANE
 
 
-@dataclass(slots=True)
-class _Attempt:
-    step: str
-    number: int
-    epoch: int
-    begun: Event
-    over: Event | None = None
-    decided: list[Event] = field(default_factory=list)
-
-    @property
-    def look(self) -> str:
-        body = self.over.draft.body if self.over else None
-        if body is None:
-            return "open"
-        doubtful = bool(self.decided) or isinstance(body, Settled) or (self.over and self.over.draft.epoch > self.epoch)
-        match body:
-            case Rejected():
-                return "rejected"
-            case Applied() | Settled(applied=True):
-                return "doubt settled" if doubtful else "applied"
-            case _:
-                return "doubt"
-
-
-class _Scale:
-    """From an event to its place on the elastic axis; the order of versions wins over a clock that was set back."""
-
-    def __init__(self, events: Sequence[Event], now_us: int) -> None:
-        self.at: list[float] = []
-        x, before = 0.0, events[0].at
-        for event in events:
-            x += _pause(event.at - before)
-            before = max(before, event.at)
-            self.at.append(x)
-        self.now = x + max(30.0, _pause(now_us - before))
-        stretch = max(1.0, (WIDEST - GUTTER - RIGHT) / self.now)
-        self.at = [GUTTER + place * stretch for place in self.at]
-        self.now = GUTTER + self.now * stretch
-        self._first = events[0].version
-
-    def of(self, event: Event) -> float:
-        return self.at[event.version - self._first]
-
-
-def _pause(us: int) -> float:
-    return 0.0 if us <= 0 else min(MOST, LEAST + 9.0 * math.log10(1 + us / 1000))
-
-
 def draw(events: Sequence[Event], *, now_us: int, owned: bool) -> Timeline | None:
     """
     Lay out a task's events.
@@ -154,8 +99,8 @@ def draw(events: Sequence[Event], *, now_us: int, owned: bool) -> Timeline | Non
     drawn = events[-NEWEST:]
     if not drawn:
         return None
-    scale = _Scale(drawn, now_us)
-    attempts = _attempts(drawn)
+    scale = Scale(drawn, now_us)
+    attempts = attempts_of(drawn)
     steps = list(dict.fromkeys([a.step for a in attempts] + [e.draft.step for e in drawn if e.draft.step]))
     height = TOP + STAGES + TERMS + 14 + LANE * len(steps) + 24
     return Timeline(
@@ -172,58 +117,19 @@ def draw(events: Sequence[Event], *, now_us: int, owned: bool) -> Timeline | Non
     )
 
 
-def _attempts(events: Sequence[Event]) -> list[_Attempt]:
-    """Every intent, and what became of it."""
-    attempts: list[_Attempt] = []
-    open_by_key: dict[str, _Attempt] = {}
-    for event in events:
-        match event.draft.body:
-            case Intended():
-                if before := open_by_key.get(event.key):
-                    before.over = event
-                attempt = _Attempt(event.draft.step, event.draft.attempt, event.draft.epoch, event)
-                attempts.append(attempt)
-                open_by_key[event.key] = attempt
-            case Observed():
-                if known := open_by_key.get(event.key):
-                    known.decided.append(event)
-            case Applied() | Rejected() | Settled():
-                if known := open_by_key.pop(event.key, None):
-                    known.over = event
-            case _:
-                pass
-    return attempts
-
-
-def _bar(a: _Attempt, row: int, scale: _Scale, now_us: int, owned: bool) -> Span:
+def _bar(a: Attempt, row: int, scale: Scale, now_us: int, owned: bool) -> Span:
     x = scale.of(a.begun)
     end = scale.of(a.over) if a.over else scale.now
     look = a.look
     if look == "open":
         look = "running" if owned else "doubt"
     took = lasted((a.over.at if a.over else now_us) - a.begun.at)
-    outcome = _outcome(a, owned)
+    outcome = a.outcome(owned=owned)
     tip = f"{a.step}, attempt {a.number}, epoch {a.epoch}: {outcome} after {took}; intent at {moment(a.begun.at)} UTC"
     return Span(x, max(3.0, round(end - x, 1)), row, f"#{a.number}", tip, look)
 
 
-def _outcome(a: _Attempt, owned: bool) -> str:
-    match a.over.draft.body if a.over else None:
-        case None:
-            return "running" if owned else "in doubt"
-        case Applied(via="apply"):
-            return "applied"
-        case Applied(via=via):
-            return f"applied (found by {via})"
-        case Rejected():
-            return "rejected"
-        case Settled(applied=applied):
-            return f"settled by a person as {'applied' if applied else 'not applied'}"
-        case _:
-            return "in doubt, then run again"
-
-
-def _stages(events: Sequence[Event], scale: _Scale) -> list[Span]:
+def _stages(events: Sequence[Event], scale: Scale) -> list[Span]:
     spans: list[Span] = []
     stage, since = "", events[0]
 
@@ -245,7 +151,7 @@ def _stages(events: Sequence[Event], scale: _Scale) -> list[Span]:
     return spans
 
 
-def _terms(events: Sequence[Event], scale: _Scale) -> list[Span]:
+def _terms(events: Sequence[Event], scale: Scale) -> list[Span]:
     """Terms of ownership; one that ended without a word lasts until its successor, and says so."""
     spans: list[Span] = []
     begun: Event | None = None
@@ -275,7 +181,7 @@ def _terms(events: Sequence[Event], scale: _Scale) -> list[Span]:
     return spans
 
 
-def _marks(events: Sequence[Event], steps: Sequence[str], scale: _Scale) -> list[Mark]:
+def _marks(events: Sequence[Event], steps: Sequence[str], scale: Scale) -> list[Mark]:
     marks: list[Mark] = []
     right_most: dict[int, float] = {}
     for event in events:
@@ -304,7 +210,7 @@ def _marks(events: Sequence[Event], steps: Sequence[str], scale: _Scale) -> list
     return marks
 
 
-def _ticks(events: Sequence[Event], scale: _Scale) -> list[Tick]:
+def _ticks(events: Sequence[Event], scale: Scale) -> list[Tick]:
     """Times since the first event, wherever there is room for one."""
     ticks: list[Tick] = []
     for event in events:
@@ -316,7 +222,7 @@ def _ticks(events: Sequence[Event], scale: _Scale) -> list[Tick]:
     return ticks
 
 
-def _summary(events: Sequence[Event], attempts: Sequence[_Attempt], steps: Sequence[str]) -> str:
+def _summary(events: Sequence[Event], attempts: Sequence[Attempt], steps: Sequence[str]) -> str:
     doubts = sum(1 for a in attempts if a.decided)
     terms = sum(1 for e in events if isinstance(e.draft.body, Acquired))
     decisions = sum(1 for e in events if isinstance(e.draft.body, Observed))
