@@ -81,7 +81,7 @@ prove-ourselves: $(VENV)/.setup-test ## Break our own code and expect to notice;
 	@$(PY) -m tests.reliability
 	@$(PYTEST) -m mutants -o faulthandler_timeout=0 --durations=15 $(ARGS)
 
-bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes about a minute
+bench: $(VENV)/.setup-test ## Measure the targets; BENCH=quick takes a few minutes
 	@$(PY) -m tests.benchmarks $(ARGS)
 
 bench-peers: tests/benchmarks/requirements-peers.txt ## Install the systems that `make bench` compares with, apart

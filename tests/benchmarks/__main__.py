@@ -1,4 +1,4 @@
-"""`make bench`: measure, print the table, write docs/performance.md and its plot; `BENCH=quick` takes a minute."""
+"""`make bench`: measure, print the table, write docs/performance.md and its plot; `BENCH=quick` takes a few minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured: counts, never time, so that a run can be repeated. Quick takes about a minute."""
+"""How much is measured: counts, never time, so that a run can be repeated. Quick takes a few minutes."""
 
 from __future__ import annotations
 
