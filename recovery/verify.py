@@ -119,11 +119,12 @@ def verify_task(db: sqlite3.Connection, task: str) -> Findings:
     """Check one task's part: each event's own hash, the link to its neighbours, and the task's invariants."""
     found, checker = Findings(), Checker(part=True)
     db.text_factory = _lenient
-    for row in db.execute(_LOG_BEFORE):
-        before = as_far_as_known(row)
-        if not isinstance(before.draft.body, Unread):
-            checker.take(before)
+    # In their places: a floor binds the epochs after it, and a task may have had its own before.
+    log = [event for event in map(as_far_as_known, db.execute(_LOG_BEFORE)) if not isinstance(event.draft.body, Unread)]
+    log.reverse()
     for row in db.execute(_OF_TASK, (task,)):
+        while log and log[-1].position < row[0]:
+            checker.take(log.pop())
         found.position, found.hash, found.events = row[0], row[15].hex(), found.events + 1
         fault = _hash_fault(row)
         faults, event = _body_faults(row)

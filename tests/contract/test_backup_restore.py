@@ -32,7 +32,7 @@ from journal.words import Fact, Kind
 from projections import all_views
 from recovery.restore import UNKNOWN_EPOCHS, Restored, Traces, read_copy, restore
 from recovery.sealer import Sealer, write_down
-from recovery.verify import Head, verify
+from recovery.verify import Head, verify, verify_task
 from tests.acting import Desk, desk, three_stages
 from tests.builders import FileStep
 from tests.contract.test_cli_writes import service
@@ -155,6 +155,19 @@ async def test_after_a_restore_no_epoch_is_handed_out_that_ever_was(tmp_path: Pa
     second = await put_back(db, backup)
     assert second.floor > done.floor
     assert intact(db)
+
+
+@pytest.mark.proves("I4", "A3")
+async def test_a_task_that_was_owned_before_a_restore_still_verifies_by_itself(tmp_path: Path) -> None:
+    """A floor binds what comes after it: `inspect` once called every older task broken."""
+    db, backup = tmp_path / "j.db", tmp_path / "backup.db"
+    async with desk(tmp_path, three_stages("auto")) as at:
+        await at.open("T-1")
+        await moved(at, "T-1")
+        back_up(db, backup)
+    await put_back(db, backup)
+    with open_evidence(db) as there:
+        assert verify_task(there, "T-1").violations == []
 
 
 @pytest.mark.proves("V8", "X2", "I22")
