@@ -49,6 +49,7 @@ COMMANDS = {
     "restore": "backup:restore",
     "prove": "prove:prove",
     "projections": "projections:projections",
+    "hosts": "hosts:hosts",
     "doctor": "doctor:doctor",
 }
 """Name: module and function, in the order in which `journal --help` lists them."""

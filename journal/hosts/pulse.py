@@ -21,6 +21,7 @@ from journal.errors import StoreUnavailableError
 from journal.events import Owner
 from journal.hosts.lease import Lease
 from journal.hosts.roster import PERIODS, Member, Periods, minder, standing
+from journal.hosts.rows import MEMBERS
 from journal.words import Standing
 
 logger = structlog.get_logger(__name__)
@@ -37,17 +38,12 @@ VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
 ON CONFLICT (instance) DO UPDATE SET session = EXCLUDED.session, beat_at = EXCLUDED.beat_at
 """
 _BEAT = "UPDATE journal_instances SET beat_at = clock_timestamp() WHERE instance = $1 AND session = $2 AND ended = ''"
-_MEMBERS = """
-SELECT instance, host, ground, address, extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_s, ended,
-    session IN (
-        SELECT (classid::int8 << 32) | objid::int8 FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND objsubid = 1
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    ) AS session
-FROM journal_instances
+_RECENT = MEMBERS + "WHERE beat_at > clock_timestamp() - interval '1 day'"
+_ONE = MEMBERS + "WHERE instance = $1"
+_FORGET = """
+DELETE FROM journal_instances
+WHERE ended <> '' AND marks = '{}' AND beat_at < clock_timestamp() - interval '30 days'
 """
-_RECENT = _MEMBERS + "WHERE beat_at > clock_timestamp() - interval '1 day'"
-_ONE = _MEMBERS + "WHERE instance = $1"
 _END = "UPDATE journal_instances SET ended = $2, beat_at = clock_timestamp() WHERE instance = $1"
 
 _MARKED = "SELECT coalesce(max((marks ->> $1)::int8), 0) FROM journal_instances"
@@ -239,6 +235,7 @@ class Pulse:
             self._key = self._new_key()
             await connection.execute("SELECT pg_advisory_lock($1)", self._key)
             me = self._me
+            await connection.execute(_FORGET)
             await connection.execute(_JOIN, me.instance, me.host, me.pid, self._ground, self._address, self._key)
         self._since_s = self.lease.now_s()
         while not self._ending.is_set():

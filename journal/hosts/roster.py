@@ -44,6 +44,7 @@ class Member:
     session: bool  # its session lock is held
     ended: str  # what it said when it ended with nothing left, or what a person said; "" = nothing
     address: str = ""  # where it serves; "" = a command line, which looks after nothing by itself
+    pid: int = 0  # for people
 
 
 def standing(member: Member | None, ground: str, periods: Periods, *, settled: bool) -> Standing:

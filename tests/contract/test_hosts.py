@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 
 from journal.clock import this_process
-from journal.errors import StoreUnavailableError
+from journal.errors import InvalidInputError, StoreUnavailableError
 from journal.events import Owner
 from journal.hosts.pulse import Pulse
 from journal.hosts.roster import Periods
+from journal.hosts.rows import declare_dead, members
 from journal.log.postgres.connect import Server, connect
 from journal.log.postgres.schema import migrate
 from journal.words import Standing
@@ -144,6 +145,34 @@ async def test_each_task_is_minded_by_one_living_host_and_doubt_by_the_one_that_
         other = next(task for task in tasks if not returned.minds(task))
         assert await returned.wanted(other, B), "nobody else can prove that nothing is left"
         await returned.close("")
+
+
+@pytest.mark.proves("M1")
+async def test_a_persons_word_proves_death_fences_whoever_wakes_up_and_is_refused_for_the_living(
+    postgres: Postgres, database: str
+) -> None:
+    server = Server(database)
+    async with joined(database, A) as (a,):
+        with Cable(postgres.port) as cable:
+            b = pulse(database.replace(f":{postgres.port}/", f":{cable.port}/"), B)
+            await b.start()
+            with pytest.raises(InvalidInputError, match="s ago; end it on"):
+                await declare_dead(server, B.instance[:8], "a rumour")
+            with pytest.raises(InvalidInputError, match="no process"):
+                await declare_dead(server, "0123", "a rumour")
+            cable.cut()
+            aged = f"SET beat_at = beat_at - interval '1 hour' WHERE instance = '{B.instance}'"
+            sql(postgres, database, f"UPDATE journal_instances {aged}")
+            assert (await declare_dead(server, B.instance[:8], "its machine was scrapped")).instance == B.instance
+            await until(stands(a, B, Standing.GONE))
+            assert {m.instance: m.ended for m in await members(server)} == {
+                A.instance: "", B.instance: "declared dead: its machine was scrapped",
+            }  # fmt: skip
+            cable.plug()
+            await until(lambda: bool(b.refusal()))
+            await asyncio.sleep(1)
+            assert b.refusal(), "it never gets a lease again"
+            await b.close("")
 
 
 @pytest.mark.proves("M2", "O5")

@@ -215,3 +215,18 @@ def test_after_a_lost_end_a_new_incarnation_begins_above_every_epoch_that_a_copy
         one("restore", str(one.db))  # again: nothing is lost by it
     finally:
         postgres.sql(f"DROP DATABASE {name}_older WITH (FORCE)")
+
+
+@pytest.mark.proves("M1", "M2")
+def test_the_processes_that_shared_the_log_are_listed_with_their_last_words(new_host: NewHost) -> None:
+    host = new_host("one")
+    host("init")
+    host("open", "T-1", *OPEN)
+    (listed, *_) = host.json("hosts")["hosts"]
+    assert listed["standing"] == "gone"
+    assert listed["ended"] == "its runs and their children were seen to end"
+    host("hosts", "--dead", "nobody", "--reason", "a rumour", code=2)
+    assert "begins the id of no process" in host.err
+    host.config.write_text('[journal]\ndb = "journal.db"\n')
+    host("hosts", code=2)
+    assert "kernel locks say who lives" in host.err
