@@ -45,6 +45,30 @@ function contrast() {
   return wrong;
 }
 
+function behind(text) {
+  // What a word in a picture stands on: the bar it is written into, else the card that holds the picture.
+  const bar = text.classList.contains("in") && text.parentElement.querySelector("rect");
+  const card = ground(text.closest("svg").parentElement);
+  return bar ? over(rgba(getComputedStyle(bar).fill), card) : card;
+}
+
+function picture() {
+  // WCAG 1.4.3 for words in pictures, 1.4.11 for what must be told apart from its card: 3 to 1 by filling or outline.
+  const wrong = [];
+  const ratio = (a, b) => { const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  for (const text of document.querySelectorAll("svg text")) {
+    const back = behind(text);
+    const found = ratio(over(rgba(getComputedStyle(text).fill), back), back);
+    if (found < 4.5) wrong.push(`${where(text)}: ${found.toFixed(2)} to 1`);
+  }
+  for (const shape of document.querySelectorAll("svg .bar, svg .mark, svg .term")) {
+    const style = getComputedStyle(shape), card = ground(shape.closest("svg").parentElement);
+    const told = [style.fill, style.stroke].filter((c) => c.startsWith("rgb")).map((c) => ratio(over(rgba(c), card), card));
+    if (Math.max(...told) < 3) wrong.push(`${shape.getAttribute("class")}: ${Math.max(...told).toFixed(2)} to 1`);
+  }
+  return wrong;
+}
+
 function nameOf(element) {
   const by = element.getAttribute("aria-labelledby");
   if (by) return by.split(" ").map((id) => document.getElementById(id)?.textContent || "").join(" ").trim();

@@ -180,7 +180,7 @@ async def test_text_has_contrast_names_are_there_and_nothing_sticks_out(
         await page.set_viewport_size({"width": 1280, "height": 900})
         await page.goto(site.address + path)
         await page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-        for name in ("contrast", "names", "structure"):
+        for name in ("contrast", "picture", "names", "structure"):
             assert await check(page, name) == [], path
         for width in (360, 768, 1600, 3840):
             await page.set_viewport_size({"width": width, "height": 900})

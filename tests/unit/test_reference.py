@@ -55,6 +55,17 @@ def test_nothing_is_missing_from_the_reference() -> None:
     assert "`UnknownEventError`" in made["docs/reference/errors.md"]
 
 
+def test_every_invariant_that_is_checked_and_every_view_for_auditors_is_described() -> None:
+    folder = ROOT / "docs" / "reference"
+    checked = set(re.findall(r'"(I\d+)"', (ROOT / "recovery" / "invariants.py").read_text()))
+    checked |= set(re.findall(r'"(I\d+)"', (ROOT / "recovery" / "verify.py").read_text()))
+    described = set(re.findall(r"^- \*\*(I\d+)\*\*", (folder / "protocol.md").read_text(), re.MULTILINE))
+    assert len(checked) > 20
+    assert checked <= described
+    views = set(re.findall(r"CREATE TEMP VIEW (\w+)", (folder / "invariants.sql").read_text()))
+    assert views == set(re.findall(r"^\| `(\w+)` \|", (folder / "invariants.md").read_text(), re.MULTILINE))
+
+
 def blocks(language: str) -> Iterator[tuple[str, str]]:
     for page in TOLD:
         for text in re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
