@@ -17,6 +17,7 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){0,3}\Z")
 _BRANCH_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|\Z)|/\Z|\.\Z|\A[-/.]|\A@\Z")
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 MAX_INTEGER = 2**63 - 1
 
 
@@ -26,6 +27,15 @@ def shown(text: str, limit: int = 80) -> str:
         return text  # most of all; there is nothing to escape
     clean = text.encode("unicode_escape", "backslashreplace").decode("ascii")
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"
+
+
+def shown_json(text: str) -> str:
+    """
+    Escape what a terminal would act upon in a JSON text, which stays the same document.
+
+    JSON itself escapes the control characters below the blank, and neither DEL, C1 nor direction marks.
+    """
+    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def task_id(text: str) -> str:
@@ -74,6 +84,13 @@ def word(text: str, what: str) -> str:
             what=f"{what} '{shown(text)}'", why="use up to 64 of A-Z a-z 0-9 _ . - and begin with a letter, digit or _"
         )
     return text
+
+
+def number(value: object, what: str) -> int:
+    """Check a number that counts something: a whole one from 1 to 2**63-1, and no truth value."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_INTEGER:
+        raise InvalidInputError(what=what, why=f"a whole number from 1 to {MAX_INTEGER} is needed")
+    return value
 
 
 def prose(text: str, what: str, limit: int = 2000) -> str:

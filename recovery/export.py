@@ -18,7 +18,7 @@ from journal.chain import GENESIS, hash_body, header, link
 from journal.errors import DamagedError, UnknownTaskError
 from journal.log.rows import Row
 from journal.log.schema import COLUMNS
-from journal.names import shown
+from journal.names import shown, shown_json
 from journal.ports import Anchor
 
 FORMAT = "transition-journal-export"
@@ -74,7 +74,7 @@ def lines_of(db: sqlite3.Connection, task: str = "") -> Iterator[str]:
 
 
 def _line(data: dict[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return shown_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def read_preamble(line: str) -> Preamble:

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from integrations.cli.given import Given
-from journal.names import shown
+from journal.names import shown, shown_json
 from journal.words import Evidence
 
 PIPED_WIDTH = 160
@@ -64,11 +64,11 @@ class Output:
 
     def document(self, data: Any) -> None:
         """One JSON document."""
-        self.raw(orjson.dumps(data, option=orjson.OPT_INDENT_2, default=str).decode())
+        self.raw(shown_json(orjson.dumps(data, option=orjson.OPT_INDENT_2, default=str).decode()))
 
     def line(self, data: Any) -> None:
         """One JSON line of a stream, at once."""
-        self.raw(orjson.dumps(data, default=str).decode())
+        self.raw(shown_json(orjson.dumps(data, default=str).decode()))
 
     def raw(self, text: str) -> None:
         """Text exactly as it is."""

@@ -132,10 +132,11 @@ def _hint(event: str, data: dict[str, Any]) -> Hint | None:
             return Hint(_repo(data), Change.STATUS, sha=_sha(data["sha"]))
         case "workflow_run":
             run = data["workflow_run"]
-            return Hint(_repo(data), Change.STATUS, str(run.get("head_branch") or ""), 0, _sha(run["head_sha"]))
+            head = run.get("head_branch")
+            return Hint(_repo(data), Change.STATUS, names.branch(str(head)) if head else "", 0, _sha(run["head_sha"]))
         case "action_run_success" | "action_run_failure" | "action_run_recover":  # Forgejo has no `status` event
             run = data["run"]
-            return Hint(str(run["repository"]["full_name"]), Change.STATUS, sha=_sha(run["commit_sha"]))
+            return Hint(_repo(run), Change.STATUS, sha=_sha(run["commit_sha"]))
         case _:
             return None
 
@@ -159,9 +160,7 @@ def _repo(data: dict[str, Any]) -> str:
 
 def _number(data: dict[str, Any]) -> int:
     number = data["number"] if "number" in data else data["pull_request"]["number"]
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= names.MAX_INTEGER:
-        raise InvalidInputError(what="webhook", why="the number of the pull request is none")
-    return number
+    return names.number(number, "number of a pull request")
 
 
 def _sha(value: Any) -> str:

@@ -14,7 +14,7 @@ from integrations.gitea.client import Forge, Response
 from integrations.gitea.history import History
 from integrations.gitea.pulls import Pull, UnansweredError, pulls_path, read_pull, repo_path
 from journal import names
-from journal.errors import JournalError
+from journal.errors import InvalidInputError, JournalError
 from journal.ports import Call, Subject
 
 OURS = "transition-journal/"
@@ -56,10 +56,10 @@ def latest_checks(entries: Iterable[Any], asked: str = "statuses") -> Checks:
     newest: dict[str, tuple[int, str]] = {}
     for entry in entries:
         try:
-            context, at, state = str(entry["context"]), int(entry["id"]), str(entry["status"])
+            context, at, state = str(entry["context"]), names.number(entry["id"], "id"), str(entry["status"])
             if context.startswith(OURS):
                 continue
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, InvalidInputError) as error:
             raise UnansweredError(asked=asked, status=200, said="an entry without context, id or status") from error
         newest[context] = max(newest.get(context, (0, "")), (at, state))
     by_state = sorted((context, state) for context, (_, state) in newest.items())
@@ -91,10 +91,10 @@ def standing(reviews: Iterable[Any], sha: str, asked: str = "reviews") -> Approv
     newest: dict[str, tuple[int, str]] = {}
     for review in reviews:
         try:
-            who, at, state = str(review["user"]["login"]), int(review["id"]), str(review["state"])
+            who, at, state = str(review["user"]["login"]), names.number(review["id"], "id"), str(review["state"])
             official, dismissed = review["official"] is True, review["dismissed"] is True
             fresh = review["commit_id"] == sha and review["stale"] is False
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, InvalidInputError) as error:
             raise UnansweredError(asked=asked, status=200, said="a review without its fields") from error
         if state not in ("APPROVED", "REQUEST_CHANGES") or not official or dismissed:
             continue

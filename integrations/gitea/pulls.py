@@ -97,7 +97,7 @@ def _read(data: Any) -> Pull | None:
     """A record as far as it can be relied upon; None when it is none."""
     try:
         return Pull(
-            number=int(data["number"]),
+            number=names.number(data["number"], "number of a pull request"),
             is_open=data["state"] == "open",
             merged=data["merged"] is True,
             landed=names.commit_id(data["merge_commit_sha"]) if data.get("merge_commit_sha") else "",

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from integrations.gitea.client import Forge, Response
 from integrations.gitea.pulls import UnansweredError, repo_path
 from journal import names
+from journal.errors import InvalidInputError
 
 State = Literal["pending", "success", "error", "failure"]
 TEXT_LIMIT = 60_000
@@ -47,7 +48,7 @@ class GiteaReports:
         """
         path = f"{repo_path(repo)}/statuses/{names.commit_id(report.sha)}"
         entries = [e for e in await self._listed(path) if isinstance(e, dict) and e.get("context") == report.context]
-        newest = max(entries, key=lambda e: int(e.get("id") or 0), default={})
+        newest = max(entries, key=_id, default={})
         wanted = {"description": report.description[:250], "target_url": report.target_url}
         if newest.get("status") == report.state and all((newest.get(k) or "") == v for k, v in wanted.items()):
             return False
@@ -74,10 +75,10 @@ class GiteaReports:
         if not mine:
             await self._send("POST", f"{issues}/{number}/comments", {"body": body})
             return True
-        first = min(mine, key=lambda c: int(c["id"]))
+        first = min(mine, key=_id)
         if first["body"] == body:
             return False
-        await self._send("PATCH", f"{issues}/comments/{int(first['id'])}", {"body": body})
+        await self._send("PATCH", f"{issues}/comments/{_id(first)}", {"body": body})
         return True
 
     @staticmethod
@@ -107,3 +108,16 @@ class GiteaReports:
         answer = await self._forge.send(method, path, body)
         if answer.status not in (200, 201):
             raise UnansweredError(asked=path, status=answer.status, said=answer.message)
+
+
+def _id(entry: Any) -> int:
+    """
+    The id of an entry of ours.
+
+    Raises:
+        UnansweredError: It has none, so nobody can tell which is which.
+    """
+    try:
+        return names.number(entry["id"], "id")
+    except (KeyError, TypeError, InvalidInputError) as error:
+        raise UnansweredError(asked="entries of ours", status=200, said="one without an id") from error
