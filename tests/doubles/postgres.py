@@ -109,10 +109,10 @@ class Postgres:
         """A standby becomes the primary; returns when it takes writes."""
         self._run("pg_ctl", "-D", self.data, "promote", "-w", "-t", "30")
 
-    def sql(self, statement: str, database: str = "postgres") -> str:
-        """Run a statement as the owner, by the server's own client; gives its answer, one row a line."""
+    def sql(self, statement: str, database: str = "postgres", user: str = OWNER) -> str:
+        """Run a statement by the server's own client; gives its answer, one row a line."""
         return self._run(
-            "psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(database), "-c", statement
+            "psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(database, user), "-c", statement
         )
 
     def log(self) -> str:
