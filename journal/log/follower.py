@@ -3,8 +3,7 @@ The writer of a copy: each batch is decided and placed here, made durable upstre
 
 As long as the shared log ends where the copy ends, whatever the copy says is true of both: versions, lanes, names. So a
 batch is decided from the copy and offered upstream for exactly that place. If another host was quicker, the batch is
-undone, the copy follows, and the members are decided anew; after two such losses the counter is locked first, so that a
-host with a slow line gets its turn.
+undone, the copy follows, and the members are decided anew; for a while the counter is then locked first.
 
 The copy never runs ahead: it commits after the shared log did, and follows before it decides. One that holds what the
 shared log lacks has met a log that lost its end, and stops (V8).
@@ -48,6 +47,9 @@ OPTIMISTIC = 2
 OFFERS = 5
 """Offers altogether; more are only needed while the lock cannot be had."""
 
+CROWDED = 8
+"""Batches that lock the counter first, after one that had to be done again: waiting is cheaper."""
+
 FOLDED = 2048
 """Streams kept folded, so that following a task costs its new events only."""
 
@@ -73,7 +75,7 @@ class Follower(Writer):
         if companion is not None:
             why = "a host's database cannot share a transaction with a log on a server"
             raise StoreUnavailableError(path=str(path), why=why, remedy="use the engine sqlite beside a host")
-        self._upstream, self._reached = upstream, 0
+        self._upstream, self._reached, self._crowded = upstream, 0, 0
         self._folded: OrderedDict[str, Stream] = OrderedDict()
         super().__init__(path, clock=clock, new_id=new_id, projections=projections, redact=redact)
         upstream.watch(self._grown)
@@ -115,16 +117,25 @@ class Follower(Writer):
     # -- a batch ------------------------------------------------------------------------------------------------------
 
     def _transact(self, units: list[Unit | Side], tallies: list[Tally]) -> list[Outcome]:
+        # What stands upstream needs no flush here: lost with the power, it is followed again. What stands beside does.
+        self._flush(each=any(isinstance(unit, Side) for unit in units))
         for offer in range(OFFERS):
+            waits = offer >= OPTIMISTIC or self._crowded > 0
             try:
-                with self._upstream.alone() if offer >= OPTIMISTIC else nullcontext():
-                    if offer >= OPTIMISTIC:
+                with self._upstream.alone() if waits else nullcontext(self._head.position) as reached:
+                    if reached != self._head.position:
                         self._follow()
-                    return super()._transact(units, tallies)
+                    answers = super()._transact(units, tallies)
+                self._crowded = max(0, self._crowded - 1)
+                return answers
             except BehindError:
+                self._crowded = CROWDED
                 self._roll_back()
                 self._follow()
         raise StoreUnavailableError(path=self._upstream.shown, why="other hosts were quicker every time")
+
+    def _flush(self, *, each: bool) -> None:
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if each else 'NORMAL'}")
 
     def _publish(self, events: Sequence[Event], answers: Sequence[Outcome]) -> None:
         """The shared log takes the events at their place; a refusal is not told from a copy that is behind, either."""

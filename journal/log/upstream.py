@@ -72,8 +72,8 @@ class Upstream(Protocol):
         """
         ...
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep every other host from appending, so that the next `append` cannot be behind."""
+    def alone(self) -> AbstractContextManager[int]:
+        """Keep every other host from appending until the next `append`; gives the position of the last event."""
         ...
 
     def watch(self, nudge: Callable[[int], None]) -> None:

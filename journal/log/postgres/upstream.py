@@ -83,10 +83,10 @@ class PostgresUpstream:
         return self._call(self._holds(event))
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        self._call(self._begin())
+    def alone(self) -> Iterator[int]:
+        position = self._call(self._begin())
         try:
-            yield
+            yield position
         finally:
             self._call(self._end())
 
@@ -208,14 +208,17 @@ class PostgresUpstream:
         assert failure is not None
         raise failure
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> int:
         db = await self._connection()
         try:
-            await db.execute("BEGIN; SELECT journal_lock()")
+            # Not the default, which may be stricter: the lock is all that is needed, and nobody has to give way.
+            await db.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            position = int(await db.fetchval("SELECT journal_lock()"))
         except failures(self._server) as error:
             self._drop()
             raise unavailable(self._server, error) from error
         self._in_transaction = True
+        return position
 
     async def _end(self) -> None:
         if self._in_transaction and self._db is not None:
