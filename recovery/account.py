@@ -15,7 +15,7 @@ from projections.history import Decision, EpochStory, Story
 FOUND = {
     "ours": "the effect is there and carries our key {key}",
     "others": "an effect is there, and it is somebody else's",
-    "absent": "the effect is not there, and nothing of that attempt can land any more",
+    "absent": "the effect is not there",
     "unknown": "there was no answer that counts",
     "conflict": "the sources contradicted each other",
 }
@@ -27,12 +27,21 @@ ASKED = {
 }
 SO = {
     "converge": "It was recorded as done; nothing was run again",
-    "drive": "So it was run once more, under the same key",
+    "drive": "So it was run once more, under the same key{safe}",
     "reject": "It was recorded that the attempt did nothing",
     "wait": "So nothing was run; it is looked at again",
     "park": "So nothing was run, and it was left to a person",
     "halt": "So nothing was run: this looks like an older copy of the journal, and it was left to a person",
 }
+
+
+SAFE = {
+    "repeatable": ": twice is the same as once",
+    "exclusive": ": of two, the far side lets in one",
+    "fenced": ", with older attempts fenced off",
+    "probed": ", after what had been sent could no longer be under way",
+}
+"""Why a late effect of the attempt before does no harm, by guard."""
 
 
 def account(story: Story) -> tuple[str, ...]:
@@ -55,7 +64,8 @@ def _attempt(story: Story, looks: Sequence[Decision]) -> Iterator[str]:
         yield f"and its term {_end(begun)}, so whether it happened was not known."
         yield f"{_who(asked)} took over in epoch {last.epoch} and asked"
     yield f"{_source(last)}{often}: {FOUND.get(last.fact, last.fact).format(key=last.key)}."
-    yield f"{SO.get(last.verdict, last.verdict)} (position {last.position}).{_count(story, last)}"
+    so = SO.get(last.verdict, last.verdict).format(safe=SAFE.get(last.guard, ""))
+    yield f"{so} (position {last.position}).{_count(story, last)}"
 
 
 def _count(story: Story, last: Decision) -> str:

@@ -47,7 +47,7 @@ def test_looks_at_one_attempt_are_one_paragraph_that_ends_with_the_last() -> Non
     looks = (looked(7, "unknown", "wait"), looked(7, "unknown", "wait"), looked(7, "absent", "drive"))
     (told,) = account(Story(epochs=DIED, decisions=looks))
     assert "asked git (3 looks): the effect is not there" in told
-    assert "run once more, under the same key" in told
+    assert "run once more, under the same key: of two, the far side lets in one (position 53)." in told
 
 
 def test_an_answer_that_does_not_count_is_quoted() -> None:
