@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
 from pathlib import Path
 
 from rich import box
@@ -111,15 +113,24 @@ def _show_decisions(console: Console, report: Report) -> None:
         console.print("  none: nothing was in doubt")
 
 
+def _program() -> str:
+    """How the reader's shell finds this program: `make run` puts nothing on its path."""
+    if shutil.which("journal"):
+        return "journal"
+    program = Path(sys.argv[0]).absolute()
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)
+
+
 def _show_next(console: Console, report: Report) -> None:
-    config, task = report.stage.config, report.counted[0].task if report.counted else "DEMO-1"
-    command = f"journal --config {config}"
+    told = [*(r.task for r in report.recovered), *(c.task for c in report.counted), "DEMO-1"]
+    task, command = told[0], f"{_program()} --config {report.stage.config}"
     console.print("\nEverything stays in the folder. Try next:")
     for line in (
         f"{command} inspect {task}",
         f"{command} explain {task}",
         f"{command} verify",
-        f"{command} serve    # then open http://127.0.0.1:8425/",
+        f"{command} serve    # then open http://127.0.0.1:8425/task/{task}",
         f"git --git-dir={report.stage.scenery.repository} log --first-parent main",
     ):
         console.print(Text(f"  {line}"), soft_wrap=True)
