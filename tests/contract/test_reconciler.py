@@ -365,7 +365,7 @@ async def test_a_wish_of_the_board_is_followed_once_and_its_echoes_are_a_fixed_p
         assert (len(await d.events("T-1")), len(d.asked)) == (before, 1)
 
 
-@pytest.mark.proves("R75")
+@pytest.mark.proves("R75", "R61")
 async def test_the_outside_is_shown_what_the_journal_says_again_after_failure_and_crash(tmp_path: Path) -> None:
     shown: list[tuple[str, str, int]] = []
 

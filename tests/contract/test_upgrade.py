@@ -77,7 +77,7 @@ async def test_a_journal_of_an_older_version_is_read_verified_and_continued(gold
     assert findings(path) == []
 
 
-@pytest.mark.proves("L4")
+@pytest.mark.proves("L4", "R66")
 def test_a_file_of_a_newer_schema_is_read_and_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

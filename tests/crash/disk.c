@@ -1,4 +1,5 @@
-/* Stands before the C library for files below one folder: records every write, sync and truncation, and fails the n-th.
+/* Stands before the C library for files below one folder: records every write, sync and truncation, and fails the n-th;
+   or lets the disk be read-only from the n-th change on, as a kernel leaves it that met an error.
    Armed and switched by the test itself (shim_watch, shim_fail); does nothing until then. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,7 +13,7 @@
 
 static char folder[4096];
 static int record = -1, fail_op, fail_left, failed;
-enum { WRITE = 1, SYNC = 2, TRUNCATE = 3 };
+enum { WRITE = 1, SYNC = 2, TRUNCATE = 3, READ_ONLY = 4 };
 
 int shim_watch(const char *below, int fd) { strncpy(folder, below, sizeof folder - 1); record = fd; return 0; }
 int shim_fail(int op, int nth) { fail_op = op; fail_left = nth; failed = 0; return 0; }
@@ -37,6 +38,11 @@ static int note(int op, int fd, const void *data, uint64_t n, uint64_t at) {
     int kept = errno;
     if (!watched(fd, path)) { errno = kept; return 0; }
     if (fail_op == op && fail_left > 0 && --fail_left == 0) { failed = 1; errno = EIO; return -1; }
+    if (fail_op == READ_ONLY && op != SYNC && (failed || (fail_left > 0 && --fail_left == 0))) {
+        failed = 1;
+        errno = EROFS;
+        return -1;
+    }
     if (record >= 0) {
         uint64_t head[4] = {op, strlen(path), at, op == WRITE ? n : 0};
         real_write(record, head, sizeof head);

@@ -1,7 +1,8 @@
 """
 Deliveries on a disk that fails or loses power; started by `test_disk_faults` under a preload.
 
-`fail OP`: the n-th write, sync or truncation of the journal fails, for every n. `cut SEED IMAGES`: one delivery is
+`fail OP N`: the n-th write, sync or truncation of the journal fails, for each N-th n; `read-only`: it and all changes
+after it. `cut SEED IMAGES`: one delivery is
 recorded, and images of what a power cut may leave are recovered against the world as it was at that moment; `every N`:
 each N-th of all images. A JSON line for each; effects are files, counted where no memory of the journal reaches.
 """
@@ -36,7 +37,7 @@ from recovery.verify import verify
 from tests.builders import FileStep, pipeline, step
 
 STEPS = ("merge_pr", "ratchet", "deploy_init")
-OPS = {"write": 1, "sync": 2, "truncate": 3}
+OPS = {"write": 1, "sync": 2, "truncate": 3, "read-only": 4}
 WRITE, SYNC, TRUNCATE = 1, 2, 3
 SECTOR = 512
 SUBSETS = 6
@@ -109,9 +110,9 @@ def recover(root: Path) -> int:
 # -- the n-th call fails -----------------------------------------------------------------------------------------------
 
 
-def fail(base: Path, op: str) -> None:
+def fail(base: Path, op: str, step_size: int) -> None:
     shim = ctypes.CDLL(None)
-    for n in itertools.count(1):
+    for n in itertools.count(1, step_size):
         root = place(base / f"{op}{n}")
 
         def hit(root: Path = root, n: int = n) -> int:
@@ -283,8 +284,8 @@ def one_in(images: Iterator[Image], step: int) -> Iterator[Image]:
 if __name__ == "__main__":
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     match sys.argv[2:]:
-        case ["fail", op]:
-            fail(Path(sys.argv[1]), op)
+        case ["fail", op, step_size]:
+            fail(Path(sys.argv[1]), op, int(step_size))
         case ["cut", seed, images]:
             cut(Path(sys.argv[1]), lambda calls: some(calls, int(seed), int(images)))
         case ["every", step_size]:

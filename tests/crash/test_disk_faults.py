@@ -42,7 +42,7 @@ def run(shim: Path, *argv: str) -> list[dict[str, Any]]:
 def test_whichever_call_of_the_disk_fails_nothing_happens_unwritten_and_nothing_twice(
     shim: Path, tmp_path: Path, op: str
 ) -> None:
-    found = run(shim, str(tmp_path), "fail", op)
+    found = run(shim, str(tmp_path), "fail", op, "1")
     assert [line["n"] for line in found] == list(range(1, len(found) + 1))
     assert found[-1]["first"] == 2, "the last one must find no call left to fail"
     for line in found:
@@ -51,6 +51,17 @@ def test_whichever_call_of_the_disk_fails_nothing_happens_unwritten_and_nothing_
     if op != "truncate":
         assert len(found) > 5
         assert any(line["first"] == 1 for line in found), "a failure must be told and not be passed over"
+
+
+@pytest.mark.proves("T9", "S1", "E1", "I22", "I23")
+def test_a_disk_that_turns_read_only_stops_everything_and_loses_nothing(shim: Path, tmp_path: Path) -> None:
+    """From one change on every one is refused, as after an error of the file system; then it is mended."""
+    found = run(shim, str(tmp_path), "fail", "read-only", "13")
+    assert found[-1]["first"] == 2 and len(found) > 5
+    for line in found[:-1]:
+        assert not line["during"]["unwritten"], line
+        assert line["second"] == 0 and line["effects"] == 3 and line["calls"] == [1, 1, 1], line
+        assert line["first"] == 1 or line["during"]["effects"] == 3, f"passed over: {line}"
 
 
 @pytest.mark.proves("T6", "S1", "S3", "I22", "I23", "R83")

@@ -28,7 +28,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.proves("TR-3", "FR-4", "FR-1", "E1", "V9", "T8", "I23")
+@pytest.mark.proves("TR-3", "FR-4", "FR-1", "E1", "V9", "T8", "I23", "R52")
 def test_a_process_killed_anywhere_leaves_each_effect_done_exactly_once(memory: Path) -> None:
     """Every second victim's successor is killed as well, somewhere in its own recovery."""
     ran = subprocess.run(

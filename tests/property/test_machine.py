@@ -60,6 +60,8 @@ TASKS = ("T-1", "T-2")
 MOMENTS = ("locked", "acquired", "intended", "effect", "outcome")
 """Where a run may be cut off: what it did last."""
 
+LONGEST_LOOK_US = 300_000_000
+
 PEOPLE = ("pause", "resume", "cancel", "release", "settle", "head", "reopen")
 
 
@@ -117,6 +119,7 @@ class Delivery(RuleBasedStateMachine):
         self.model: dict[str, Model] = {}
         self.trouble = Trouble()
         self.far = FarSide(self.file, self.trouble)
+        self.clock = StandingClock()
         self.journal: Journal
 
     def do(self, work: Any) -> Any:
@@ -132,7 +135,7 @@ class Delivery(RuleBasedStateMachine):
             pipeline=the_pipeline(),
             steps=dict.fromkeys(GUARDS, self.far),
             projections=all_views(),
-            clock=StandingClock(),
+            clock=self.clock,
             wrap=lambda ports, _: cast("Ports", Cut(ports, self.trouble)),
         )
 
@@ -314,6 +317,15 @@ class Delivery(RuleBasedStateMachine):
         assert sorted(rows) == sorted((m.task, m.stage, m.hold, m.owned, m.doubt) for m in self.model.values())
 
     @invariant()
+    def every_open_task_has_somebody_or_a_next_look(self) -> None:
+        """O1: owned, or parked with an alert, or paused, or due within the longest pause between two looks."""
+        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as db:
+            rows = db.execute("SELECT run, hold, alert, look_us FROM journal_view_tasks WHERE open = 1").fetchall()
+        for run, hold, alert, look_us in rows:
+            due = look_us <= self.clock.us + LONGEST_LOOK_US
+            assert run or hold == "paused" or (alert if hold == "parked" else due), (run, hold, alert, look_us)
+
+    @invariant()
     def the_world_is_what_the_model_says(self) -> None:
         assert self.far.landed == sum((m.there for m in self.model.values()), Counter[str]())
         assert self.far.sent == sum((m.sent for m in self.model.values()), Counter[str]())
@@ -338,8 +350,8 @@ def _head(n: int) -> str:
     return f"{n:040x}"
 
 
-@pytest.mark.proves("T4", "FR-2", "FR-4", "DC-2", "E1", "E3", "E13", "I10", "I12", "I13", "I16", "I23")
-@pytest.mark.proves("R08", "R54", "R103", "R104")
+@pytest.mark.proves("T4", "FR-2", "FR-4", "DC-2", "E1", "E3", "E13", "O1", "I10", "I12", "I13", "I16", "I23", "I25")
+@pytest.mark.proves("R08", "R54", "R57", "R103", "R104")
 def test_whatever_happens_the_journal_and_the_world_are_what_a_plain_model_says(counts: Counts) -> None:
     run_state_machine_as_test(
         Delivery,

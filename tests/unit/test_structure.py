@@ -47,6 +47,22 @@ CALLERS_OF_APPLY = {
     "recovery/verify.py": {"projection"},
 }
 
+REMOVES = {
+    "integrations/cli/export.py",  # a part of a file that was not finished
+    "integrations/cli/init.py",  # a configuration of a moment ago
+    "integrations/demo/build.py",  # the same of an artefact
+    "integrations/deploy/markers.py",  # what was not yet a marker
+    "integrations/git/locks.py",  # what a killed git left behind
+    "integrations/host/observe.py",  # the mark that the switch was off
+    "journal/log/anchor.py",  # a part
+    "journal/log/backup.py",  # a part
+    "journal/log/offline.py",  # a private copy
+    "journal/log/poison.py",  # lifted by a person
+    "recovery/importing.py",  # a part
+    "recovery/restore.py",  # what lies beside a journal that is replaced
+}
+"""Whatever takes a file away. No key, marker or tag of an effect is among it: a probe looks for those (A6)."""
+
 CONNECTS = {
     "journal/log/connection.py",
     "journal/log/sqlite.py",  # through the one above
@@ -182,6 +198,19 @@ def test_only_the_shell_performs_an_effect(sources: Sources) -> None:
         if "apply" in source.calls
     }
     assert found == CALLERS_OF_APPLY
+
+
+@pytest.mark.proves("A6")
+def test_nothing_takes_away_what_a_probe_will_look_for(sources: Sources) -> None:
+    """A task can be reopened at any time; its markers, tags and keys are the world's memory of what was done."""
+    files = {file for name in ("unlink", "rmtree", "rmdir", "removedirs") for file in callers(sources, name)}
+    assert files == REMOVES
+    removing = r"""["'](update-ref|tag|push|branch)["'],\s*["'](-d|-D|--delete|--prune)["']"""
+    assert matching(sources, removing) == set()
+    # The one image that is removed is the name of a build's own attempt; the tag that a probe asks for stays.
+    assert matching(sources, r"""["'](image|system|builder)["'],\s*["'](rm|prune)["']""") == {
+        "integrations/image/step.py"
+    }
 
 
 @pytest.mark.proves("TR-4", "NFR-2")
