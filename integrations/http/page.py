@@ -166,7 +166,7 @@ async def changes(
     other = await position_of(service, until, "to", zone=False) if until.strip() else last
     found = await difference(service.reader, one, other, limit=CHANGES, repo=repo)
     times = [await ask(service.reader, time_of(position)) for position in (found.earlier, found.later)]
-    return _page(request, "changes.html", d=found, times=times, since=since, until=until, position=last)
+    return _page(request, "changes.html", d=found, times=times, since=since, until=until, position=last, past=True)
 
 
 @router.post("/task/{task}/{verb}")

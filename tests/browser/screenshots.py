@@ -68,7 +68,7 @@ async def take(
     """One picture, of what fits the window."""
     page = await browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     await page.goto(address)
-    await page.locator("#live", has_text="the past" if "?at=" in address else "live").wait_for()
+    await page.locator("#live", has_text="not live" if "?at=" in address else "live").wait_for()
     await page.screenshot(path=IMAGES / f"{name}.png")
     await page.close()
 
