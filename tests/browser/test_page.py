@@ -91,6 +91,26 @@ async def test_a_parked_task_is_settled_with_what_a_person_found(browser: Browse
     }  # fmt: skip
 
 
+@pytest.mark.proves("FR-6", "A3")
+async def test_without_scripts_a_person_looks_back_and_walks_to_the_present(browser: Browser, site: Site) -> None:
+    page = await browser.new_page(java_script_enabled=False)
+    await page.goto(site.address)
+    await page.locator("#at").fill("85")
+    await page.keyboard.press("Enter")
+    await page.locator("h1", has_text="The board as it was").wait_for()
+    await page.get_by_role("link", name="An event later").click()
+    await page.get_by_text("At position 86,").wait_for()
+    await page.get_by_role("region", name="Tasks by stage").get_by_role("link", name="ORCH-109").click()
+    for status in ("owned", "owned", "owned", "parked"):  # acquired, intended, observed, parked
+        assert status in await page.locator(".title").inner_text()
+        assert await page.locator("form[method=post]").count() == 0
+        if status != "parked":
+            await page.get_by_role("link", name="Its next event").click()
+            await page.get_by_text("As of position").wait_for()
+    await page.get_by_role("link", name="Back to now").first.click()
+    assert await page.locator("#verb-settle").count() == 1
+
+
 # -- with scripts on --------------------------------------------------------------------------------------------------
 
 
