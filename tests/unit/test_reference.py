@@ -101,6 +101,31 @@ def test_every_command_and_option_that_is_told_exists() -> None:
     assert wrong == []
 
 
+def test_every_request_that_is_told_has_a_route_with_those_parameters() -> None:
+    document = reference.application().openapi()["paths"]
+    known = {
+        (method.upper(), re.sub(r"{\w+}", "*", path)): {p["name"] for p in route.get("parameters", ())}
+        for path, methods in document.items() for method, route in methods.items()
+    }  # fmt: skip
+    for route in reference._routes(reference.application()):
+        for method in route.methods:
+            given = {p.alias for p in route.dependant.query_params}
+            known.setdefault((method, re.sub(r"{\w+}", "*", route.path)), given)
+    wrong, seen = [], 0
+    for page in (p for p in TOLD if p.parent.name != "reference"):
+        for method, path, query in re.findall(r"\b(GET|POST) (/[\w/.-]*)(?:\?([^\s`]*))?", page.read_text("utf-8")):
+            matching = [
+                parameters for (verb, route), parameters in known.items()
+                if verb == method and re.fullmatch(re.escape(route).replace(r"\*", "[^/]+"), path)
+            ]  # fmt: skip
+            named = set(re.findall(r"(?:^|&)(\w+)=", query))
+            seen += 1
+            if not any(named <= parameters for parameters in matching):
+                wrong.append(f"{page.relative_to(ROOT)}: {method} {path}?{query}")
+    assert wrong == []
+    assert seen >= 8
+
+
 def test_every_snippet_of_configuration_is_accepted() -> None:
     seen = 0
     for _, text in blocks("toml"):
