@@ -58,9 +58,9 @@ def examine(given: Given) -> list[Found]:
     deploys = any(step.get("use") == "self-deploy" for step in settings.values.steps.values())
     found += [*_configuration(settings), *_place(settings.db, deploys=deploys)]
     if settings.server is not None:
-        from integrations.cli.server_checks import server_findings
+        from integrations.cli.server_checks import one_world, server_findings
 
-        found += server_findings(settings.server, settings.db)
+        found += [*server_findings(settings.server, settings.db), *one_world(settings.values.steps)]
     return [*found, *_file(settings.db)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,24 @@ def server_findings(server: Server, db: Path) -> Iterator[Found]:
         yield Found(FAULT, "server's rights", f"this role lacks {', '.join(seen.lacking)}", remedy)
     yield from _replicas(server, seen)
     yield from _copy(seen, db)
+
+
+ON_THIS_MACHINE = frozenset({
+    "git-merge", "git-merge-verified", "ratchet", "command", "image", "self-deploy", "deploy-verified",
+    "container-deploy", "container-verified", "unit-deploy", "unit-verified",
+})  # fmt: skip
+"""Adapters that act on and look at what a path or a socket of this machine leads to."""
+
+
+def one_world(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[Found]:
+    """Another host that looks at a folder of its own sees no effect, and would do it a second time."""
+    if local := [name for name, table in steps.items() if table.get("use") in ON_THIS_MACHINE]:
+        yield Found(
+            NOTE,
+            "several hosts",
+            f"{', '.join(local)} act on what this machine's paths and sockets lead to",
+            "let these be one and the same for all hosts: a shared repository, marker folder, engine; or run one host",
+        )
 
 
 def _replicas(server: Server, seen: _Seen) -> Iterator[Found]:

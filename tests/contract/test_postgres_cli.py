@@ -41,14 +41,14 @@ class Host:
         """Name a server."""
         self.config.write_text(CONFIG.format(dsn=dsn, standbys=standbys))
 
-    def __call__(self, *argv: str, code: int = 0) -> str:
+    def __call__(self, *argv: str, code: int | None = 0) -> str:
         with pytest.raises(SystemExit) as ended:
             main(["--config", str(self.config), *argv])
         out, self.err = self._capsys.readouterr()
-        assert (ended.value.code or 0) == code, (out, self.err)
+        assert code is None or (ended.value.code or 0) == code, (out, self.err)
         return out
 
-    def json(self, *argv: str, code: int = 0) -> Any:
+    def json(self, *argv: str, code: int | None = 0) -> Any:
         return json.loads(self(*argv, "--json", code=code))
 
 
@@ -230,3 +230,15 @@ def test_the_processes_that_shared_the_log_are_listed_with_their_last_words(new_
     host.config.write_text('[journal]\ndb = "journal.db"\n')
     host("hosts", code=2)
     assert "kernel locks say who lives" in host.err
+
+
+@pytest.mark.proves("M1")
+def test_doctor_names_the_steps_whose_world_must_be_one_for_all_hosts(new_host: NewHost) -> None:
+    """Another host that looks for a marker in a folder of its own sees none, and would deploy a second time."""
+    host = new_host("one")
+    host("init")
+    tidy = '[steps.tidy]\nuse = "command"\napply = ["true"]\n'
+    host.config.write_text(host.config.read_text().replace("[steps]", tidy))
+    (found,) = [each for each in host.json("doctor", code=None)["findings"] if each["what"] == "several hosts"]
+    assert found["level"] == "note"
+    assert found["found"].startswith("tidy act on")
