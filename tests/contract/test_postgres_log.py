@@ -240,11 +240,39 @@ async def test_a_server_that_is_away_refuses_appends_and_still_lets_us_write_bes
 async def test_serialization_failures_are_tried_again_whole_before_anybody_hears_of_them(
     host: Host, postgres: Postgres, database: str
 ) -> None:
-    """With this default every append that meets another one is given up by the server (40001)."""
+    """With this default an append that waited for the counter while it changed is given up by the server (40001)."""
     postgres.sql(f"ALTER DATABASE {database.rpartition('/')[2]} SET default_transaction_isolation = serializable")
-    logs = [await host() for _ in range(3)]
-    await asyncio.gather(*(written(logs[n % 3], Stream(f"T-{n}"), opened()) for n in range(60)))
-    await until(lambda: _reached(logs[0], 61))
+    log, other = await host(), await asyncpg.connect(database)
+    for n in range(3):
+        async with other.transaction():
+            await other.execute("SELECT journal_lock()")
+            call = asyncio.create_task(log.append(Unit(Stream(f"T-{n}"), (opened(),))))
+            await until(lambda: _waits(other))
+        assert isinstance(await call, Written)
+    await other.close()
+
+
+async def _waits(db: asyncpg.Connection) -> bool:
+    """Somebody waits for a lock that we hold."""
+    return bool(await db.fetchval("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock')"))
+
+
+@pytest.mark.proves("S5", "M4")
+async def test_an_append_that_never_reached_the_server_stays_unknown_and_is_not_sent_again(
+    host: Host, postgres: Postgres, database: str
+) -> None:
+    """Absent is not "no": it could still be on its way. Whoever asks next finds out."""
+    name = database.rpartition("/")[2]
+    async with wire(postgres.port) as line:
+        log = await host(dsn=f"postgresql://owner@127.0.0.1:{line.port}/{name}")
+        await written(log, Stream("T-1"), opened())
+        line.lose_the_request(b"T-lost")
+        with pytest.raises(CommitUnknownError):
+            await written(log, Stream("T-lost"), opened())
+        assert (await log.read("T-lost")).version == 0
+        assert (await written(log, Stream("T-lost"), opened())).version == 1
+        assert [e.task for e in await every_event(log)] == ["", "T-1", "T-lost"]
+        await log.close()
 
 
 @pytest.mark.proves("V8", "M4", "A2")
@@ -263,7 +291,8 @@ async def test_a_server_that_lost_its_end_stops_every_host_that_knows_better(hos
         with pytest.raises(DamagedError, match="lacks events 3 to 4"):
             await host("one", dsn=postgres.dsn(name))
         other = await host("two", dsn=postgres.dsn(name))  # knows no better, and cannot
-        await written(other, stream, acquired(plan("merge_pr"), run="another"))
+        other_past = await written(other, stream, acquired(plan("merge_pr"), run="another"), intended("merge_pr"))
+        await written(other, other_past, Draft(Applied("apply"), 1, 1, "worker", "merge_pr", 1))
         with pytest.raises(DamagedError, match="lacks events 3 to 4"):
             await host("one", dsn=postgres.dsn(name))
         await other.close()

@@ -13,13 +13,17 @@ class Wire:
 
     def __init__(self, port: int, *, pooled: bool = False) -> None:
         self._to, self._pooled = port, pooled
-        self._losing = b""
+        self._losing = self._keeping_back = b""
         self.port = self.lost = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def lose_the_answer(self, holding: bytes) -> None:
         """The server did what it was asked; in place of the first answer with these bytes the connection closes."""
         self._losing = holding
+
+    def lose_the_request(self, holding: bytes) -> None:
+        """The next request with these bytes never reaches the server; the connection closes."""
+        self._keeping_back = holding
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
@@ -35,6 +39,9 @@ class Wire:
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
+                if self._keeping_back and self._keeping_back in data:
+                    self._keeping_back = b""
+                    return
                 writer.write(data)
                 await writer.drain()
 

@@ -28,6 +28,8 @@ from journal.actions import (
 from journal.advance import drive
 from journal.clock import SystemClock
 from journal.journal import NewTask
+from journal.log.postgres.connect import Server
+from journal.log.postgres.upstream import PostgresUpstream
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import StepAdapter, Subject
@@ -35,6 +37,7 @@ from journal.results import Done
 from journal.shell import Ports, TaskPorts
 from journal.words import Guard, Hold
 from tests.conftest import Counts
+from tests.doubles.postgres import Postgres
 from tests.property.conforming import (
     Crashed,
     Door,
@@ -80,13 +83,14 @@ class Performance:
         self.theatre = Theatre(self.machine, self.rng, Turns(self.rng, alive=3))
         self.lines = {n: Troubled(s, self.theatre, _whose) for n, s in steps.items()}
 
-    async def play(self, folder: Path) -> None:
+    async def play(self, folder: Path, dsn: str = "") -> None:
         async with Journal.open(
             folder / "j.db",
             pipeline=self.pipeline,
             steps=self.lines,
             gates={"door": Door(self.theatre)},
             clock=Swift(),
+            upstream=PostgresUpstream(Server(dsn)) if dsn else None,
         ) as opened:
             await opened.open_task(self.task, actor="operator")
             async with asyncio.TaskGroup() as group:
@@ -142,19 +146,19 @@ def _whose() -> str:
     return task.get_name()
 
 
-async def perform(folder: Path, played: Performance) -> Performance:
+async def perform(folder: Path, played: Performance, dsn: str = "") -> Performance:
     try:
-        await played.play(folder)
+        await played.play(folder, dsn)
     except* RejectedTraceError as group:
         raise group.exceptions[0] from None
     return played
 
 
-async def in_files(folder: Path, guards: tuple[Guard, ...], seed: int) -> Performance:
+async def in_files(folder: Path, guards: tuple[Guard, ...], seed: int, dsn: str = "") -> Performance:
     folder.mkdir()
     definition = pipeline_of(*guards)
     sides = {name: FileSide(folder, name, d.plan.guard) for name, d in definition.steps.items()}
-    return await perform(folder, Performance(definition, seed, NewTask("T-1", "acme/widgets", "f"), sides))
+    return await perform(folder, Performance(definition, seed, NewTask("T-1", "acme/widgets", "f"), sides), dsn)
 
 
 PIPELINES = [(E,), (F,), (P,), (B,), (R, E), (F, P), (E, R, P)]
@@ -167,14 +171,34 @@ async def test_what_the_real_shell_does_is_a_history_of_the_simulated_world(
 ) -> None:
     endings = set()
     for seed in range(counts.of(4, most=2000)):
-        played = await in_files(tmp_path / str(seed), guards, seed)
-        for world in played.machine.worlds:
-            for n, step in enumerate(played.machine.rules.steps):
-                side = played.sides[step.name]
-                assert isinstance(side, FileSide)
-                assert bool(world.sides[n].landed) == bool(side.landings())
-                assert side.guard is R or side.landings() <= 1
-            endings.add(str(world.task.hold) or world.task.stage)
+        endings |= endings_of(await in_files(tmp_path / str(seed), guards, seed))
+    assert endings - {"a"}
+
+
+def endings_of(played: Performance) -> set[str]:
+    """How the task may stand by now; every world must agree with what really landed."""
+    endings = set()
+    for world in played.machine.worlds:
+        for n, step in enumerate(played.machine.rules.steps):
+            side = played.sides[step.name]
+            assert isinstance(side, FileSide)
+            assert bool(world.sides[n].landed) == bool(side.landings())
+            assert side.guard is R or side.landings() <= 1
+        endings.add(str(world.task.hold) or world.task.stage)
+    return endings
+
+
+@pytest.mark.proves("T2", "M4")
+async def test_over_a_log_on_a_server_it_is_a_history_of_the_same_world(
+    postgres: Postgres, database: str, tmp_path: Path, counts: Counts
+) -> None:
+    """Each journal in a schema of its own, as two of them may share a database."""
+    endings = set()
+    for seed in range(counts.of(3, most=300)):
+        postgres.sql(f"CREATE SCHEMA s{seed}", database.rpartition("/")[2])
+        dsn = f"{database}?search_path=s{seed}"
+        endings |= endings_of(await in_files(tmp_path / str(seed), PIPELINES[-1], seed, dsn))
+        assert int(postgres.sql(f"TABLE s{seed}.journal_head", database.rpartition("/")[2]).split("|")[1]) > 2
     assert endings - {"a"}
 
 
