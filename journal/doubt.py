@@ -87,6 +87,26 @@ class Decision(NamedTuple):
     why: str = ""
 
 
+_ROW_WORDS = {
+    Row.FRESH: "before the first attempt",
+    Row.OPEN: "with an attempt in doubt",
+    Row.RETRY: "before another attempt",
+}
+_FACT_WORDS = {
+    Fact.OURS: "the effect is there under our key",
+    Fact.OTHERS: "somebody else's effect is there",
+    Fact.ABSENT: "the effect is not there",
+    Fact.UNKNOWN: "there is no answer that counts",
+    Fact.CONFLICT: "the sources contradict each other",
+}
+
+
+def cell_in_words(cell: Cell) -> str:
+    """What was found, for the person to whom it is left."""
+    row, fact, _ = cell
+    return f"{_FACT_WORDS[fact]}, {_ROW_WORDS[row]}"
+
+
 def row_of(state: TaskState) -> Row:
     """The row of the cursor's step."""
     return Row.OPEN if state.open else Row.RETRY if state.attempts else Row.FRESH

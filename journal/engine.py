@@ -38,7 +38,7 @@ from journal.actions import (
     Wait,
     Waited,
 )
-from journal.doubt import NEEDS_QUIET, TABLE, Decision, Table, Verdict, decide
+from journal.doubt import NEEDS_QUIET, TABLE, Decision, Table, Verdict, cell_in_words, decide
 from journal.events import (
     Acquired,
     Applied,
@@ -298,7 +298,7 @@ def _park(run: Run, s: TaskState, view: TaskState, step: StepPlan, decision: Dec
         back = StageMoved(view.plan.source, view.plan.on_failure)
         reason = f"{step.name}: {decision.why}"
         return Append(s, (*run.pending, why, run.draft(back), run.draft(Released(Ending.ROLLED_BACK, reason))))
-    reason = f"{step.name}: {decision.why or f'{fact} while {row}'}"
+    reason = f"{step.name}: {decision.why or cell_in_words(decision.cell)}"
     alert = f"{run.task}/{view.generation}/{run.epoch}"
     parked = run.draft(Parked(reason, alert), step.name, view.attempts)
     return Append(s, (*run.pending, why, parked, run.draft(Released(Ending.PARKED, reason))))

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from journal.doubt import NEEDS_QUIET, TABLE, Cell, Decision, Row, Table, Verdict, decide, row_of
+from journal.doubt import NEEDS_QUIET, TABLE, Cell, Decision, Row, Table, Verdict, cell_in_words, decide, row_of
 from journal.events import Acquired, Draft, Intended, Owner, Rejected
 from journal.plan import EdgePlan, StepPlan, intern_plan
 from journal.state import TaskState, fold
@@ -173,3 +173,11 @@ def test_only_a_probed_attempt_in_doubt_waits_for_proof_that_a_silent_host_is_de
             assert "nothing proves" in suspect.why
         else:
             assert suspect == certain
+
+
+def test_a_cell_is_told_in_words_a_person_reads() -> None:
+    told = {cell_in_words(cell) for cell in TABLE}
+    assert len(told) == len({(row, fact) for row, fact, _ in TABLE})
+    assert cell_in_words((Row.OPEN, Fact.CONFLICT, Guard.PROBED)) == (
+        "the sources contradict each other, with an attempt in doubt"
+    )
