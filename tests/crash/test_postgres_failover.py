@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,12 @@ class Load:
     def stop(self) -> None:
         self._over = True
 
+    async def grown_by(self, count: int) -> None:
+        """Until so many more were acknowledged."""
+        wanted = len(self.acknowledged) + count
+        while len(self.acknowledged) < wanted and not self.surprises:  # noqa: ASYNC110 - six tasks make it grow
+            await asyncio.sleep(0.01)
+
     async def drive(self, log: SqliteLog, name: str) -> None:
         number = 0
         while not self._over:
@@ -109,12 +115,12 @@ async def fail_over(folder: Path, seed: int) -> None:
             load = Load(enough=chosen.randrange(40, 160))
             work = [asyncio.create_task(load.drive(logs[n % 2], f"T-{n}")) for n in range(6)]
             await asyncio.wait_for(load.reached.wait(), 60)
+            await asyncio.to_thread(standby.follow_nobody)
+            with suppress(TimeoutError):  # as it should be: nothing can be acknowledged any more
+                await asyncio.wait_for(load.grown_by(30), 1.0)
             await asyncio.to_thread(primary.kill)
-            before = len(load.acknowledged)
             await asyncio.to_thread(standby.promote)
-            async with asyncio.timeout(60):
-                while len(load.acknowledged) < before + 30 and not load.surprises:  # noqa: ASYNC110 - until it grew
-                    await asyncio.sleep(0.01)
+            await asyncio.wait_for(load.grown_by(30), 60)
             load.stop()
             await asyncio.gather(*work)
             assert load.surprises == []

@@ -105,6 +105,11 @@ class Postgres:
         self.stop()
         self.start(**settings)
 
+    def follow_nobody(self) -> None:
+        """A standby loses its primary, as by a cut network; what it has not had by now it will never have."""
+        self.sql("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'")
+        self.sql("SELECT pg_reload_conf()")
+
     def promote(self) -> None:
         """A standby becomes the primary; returns when it takes writes."""
         self._run("pg_ctl", "-D", self.data, "promote", "-w", "-t", "30")
