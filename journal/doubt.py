@@ -88,9 +88,9 @@ class Decision(NamedTuple):
 
 
 _ROW_WORDS = {
-    Row.FRESH: "before the first attempt",
-    Row.OPEN: "with an attempt in doubt",
-    Row.RETRY: "before another attempt",
+    Row.FRESH: ", before the first attempt",
+    Row.OPEN: "",  # that an attempt is in doubt is said wherever a task is explained
+    Row.RETRY: ", before another attempt",
 }
 _FACT_WORDS = {
     Fact.OURS: "the effect is there under our key",
@@ -104,7 +104,7 @@ _FACT_WORDS = {
 def cell_in_words(cell: Cell) -> str:
     """What was found, for the person to whom it is left."""
     row, fact, _ = cell
-    return f"{_FACT_WORDS[fact]}, {_ROW_WORDS[row]}"
+    return _FACT_WORDS[fact] + _ROW_WORDS[row]
 
 
 def row_of(state: TaskState) -> Row:

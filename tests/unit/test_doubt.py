@@ -178,6 +178,7 @@ def test_only_a_probed_attempt_in_doubt_waits_for_proof_that_a_silent_host_is_de
 def test_a_cell_is_told_in_words_a_person_reads() -> None:
     told = {cell_in_words(cell) for cell in TABLE}
     assert len(told) == len({(row, fact) for row, fact, _ in TABLE})
-    assert cell_in_words((Row.OPEN, Fact.CONFLICT, Guard.PROBED)) == (
-        "the sources contradict each other, with an attempt in doubt"
+    assert cell_in_words((Row.OPEN, Fact.CONFLICT, Guard.PROBED)) == "the sources contradict each other"
+    assert cell_in_words((Row.FRESH, Fact.OTHERS, Guard.BLIND)) == (
+        "somebody else's effect is there, before the first attempt"
     )
