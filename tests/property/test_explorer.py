@@ -64,6 +64,14 @@ def test_one_step_is_safe_and_live_under_every_schedule(guard: Guard) -> None:
     assert found.endings["parked"]
 
 
+@pytest.mark.proves("T2", "T7", "TR-5", "R54")
+@pytest.mark.parametrize("guard", EFFECTS)
+def test_one_step_survives_two_crashes_and_a_third_actor(guard: Guard) -> None:
+    """The second crash inside the recovery from the first; and every interleaving of three actors."""
+    search(reduced(one(guard), Bounds(crash=2)))
+    search(Config(one(guard), Bounds(crash=1), actors=3, reduced=True))
+
+
 @pytest.mark.long
 @pytest.mark.proves("T2", "T7", "I23")
 @pytest.mark.parametrize("guard", EFFECTS)
@@ -232,6 +240,7 @@ def test_the_worlds_reach_every_cell_but_those_listed() -> None:
 @pytest.mark.proves("T2", "TR-5")
 @pytest.mark.parametrize("guard", EFFECTS)
 def test_three_actors_on_one_step(guard: Guard) -> None:
+    search(Config(one(guard), Bounds(crash=2), actors=3, reduced=True))
     search(Config(one(guard), Bounds(crash=1, suspicion=1), actors=3, reduced=True))
 
 
