@@ -103,6 +103,8 @@ class Service:
             return False, "standby: another process drives this journal"
         if self.journal.log.broken is not None:
             return False, str(self.journal.log.broken)
+        if refusal := self.journal.tools.hosts.refusal():
+            return False, refusal
         return (not self._undecided, self._undecided or "every open task is decided")
 
     def jobs(self) -> Mapping[str, int]:
@@ -139,7 +141,7 @@ class Service:
         """Stand by if somebody else drives; then recover, then drive until cancelled."""
         if lock is None:
             self._reading = await open_journal(self.settings, self._parts, write=False)
-            logger.info("standing_by", db=str(self.settings.db))
+            logger.info("standing_by", db=str(self.settings.db), address=self.address)
             lock = await self._stand_by(locks)
             logger.info("taking_over", db=str(self.settings.db))
         lock.write(locks.holder("serve", address=self.address))

@@ -193,7 +193,10 @@ def _file(db: Path) -> Iterator[Found]:
 
 
 def _rights(db: Path) -> Iterator[Found]:
-    if not os.access(db, os.R_OK | os.W_OK) or not os.access(db.parent, os.W_OK | os.X_OK):
+    if os.statvfs(db.parent).f_flag & os.ST_RDONLY:
+        remedy = "for a service: see why in the kernel's log, then `mount -o remount,rw`; audits go on"
+        yield Found(NOTE, "permissions", "the file system is mounted read-only", remedy)
+    elif not os.access(db, os.R_OK | os.W_OK) or not os.access(db.parent, os.W_OK | os.X_OK):
         yield Found(NOTE, "permissions", "this user may not write here", "the service's user must be able to")
     for path, most in ((db, 0o664), (lock_folder(db), 0o700), (lock_folder(db) / "local-token", 0o600)):
         with suppress(OSError):
