@@ -47,7 +47,7 @@ def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The ta
 
     journal explain ORCH-114
     """
-    from integrations.cli.output import Output
+    from integrations.cli.output import Output, lasted
     from integrations.cli.reading import audit
     from journal.clock import SystemClock
     from journal.log.offline import open_evidence
@@ -64,6 +64,10 @@ def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The ta
         out.document(asdict(told) | {"facts": dict(told.facts), "paragraph": told.paragraph})
         return
     out.say(told.paragraph)
+    if told.doubts:
+        out.head(f"What was in doubt, and what came of it ({len(told.doubts)})")
+        for doubt in told.doubts:
+            out.item(doubt)
     if told.fired is None or told.decision is None:
         out.say("No decision about a doubt was ever needed.")
         return
@@ -71,7 +75,7 @@ def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The ta
     out.head(f"Last decision, at position {d.position}: {d.step}, attempt {d.attempt}, epoch {d.epoch}, by {d.actor}")
     out.say(f"{d.row} x {d.fact} ({d.guard}) -> {d.verdict}")
     source = str(dict(d.seen).get("source", "the probe"))
-    out.say(f"asked: {source}, {told.decision_age_s} s ago")
+    out.say(f"asked: {source}, {lasted(d.at, d.at + told.decision_age_s * 1_000_000)} ago")
     facts = [(name, value, source) for name, value in d.seen if name != "source"]
     facts += [(name, value, "the attempt's own reply") for name, value in d.reply]
     if facts:

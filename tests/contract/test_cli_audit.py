@@ -110,6 +110,7 @@ def test_inspect_tells_what_was_in_doubt_and_how_it_was_settled(cli: Cli) -> Non
     assert [epoch["owner"]["actor"] for epoch in interrupted["epochs"]] == ["worker", "worker", "reconciler"]
     assert "took over in epoch 3 and asked world: the effect is not there" in interrupted["doubts"][0]
     assert interrupted["doubts"][0] in cli("inspect", "T-4")
+    assert interrupted["doubts"][0] in cli("explain", "T-4")
     assert interrupted["doubts"] == cli.json("explain", "T-4")["doubts"]
     parked = cli.json("inspect", "T-3")
     assert (parked["status"], parked["owner"]) == ("parked", None)
