@@ -48,22 +48,22 @@ def _within(true: Callable[[], bool]) -> bool:
 
 
 @asynccontextmanager
-async def hosts(folder: Path, dsn: str, count: int) -> AsyncIterator[list[SqliteLog]]:
+async def hosts(folder: Path, dsn: str, count: int, timeout_s: float = 5) -> AsyncIterator[list[SqliteLog]]:
     logs: list[SqliteLog] = []
     try:
         for n in range(count):
             (folder / f"host-{n}").mkdir()
-            logs.append(await opened_log(folder / f"host-{n}" / "journal.db", dsn))
+            logs.append(await opened_log(folder / f"host-{n}" / "journal.db", dsn, timeout_s))
         yield logs
     finally:
         for log in logs:
             await log.close()
 
 
-async def opened_log(path: Path, dsn: str) -> SqliteLog:
+async def opened_log(path: Path, dsn: str, timeout_s: float) -> SqliteLog:
     return await SqliteLog.open(
         path, write=True, clock=SystemClock(), new_id=lambda: os.urandom(16).hex(), projections=all_views(),
-        upstream=PostgresUpstream(Server(dsn, timeout_s=5)),
+        upstream=PostgresUpstream(Server(dsn, timeout_s=timeout_s)),
     )  # fmt: skip
 
 
@@ -175,6 +175,24 @@ async def test_a_promoted_standby_that_lacks_the_end_stops_every_host_that_knows
                     await log.append(Unit(Stream("T-9"), (opened(),)))
                 assert isinstance(log.broken, DamagedError)
         assert standby.sql("SELECT max(position) FROM journal_events", "j") == "2"
+
+
+@pytest.mark.proves("M4", "S5")
+async def test_a_commit_that_waits_for_a_standby_in_vain_is_unknown_and_nobody_sees_it(tmp_path: Path) -> None:
+    """Called off by us it would be done on the primary alone, where another host would follow it."""
+    with pair(synchronous=True) as (primary, standby, dsn):
+        async with hosts(tmp_path, dsn, 1, timeout_s=1) as (log,):
+            stream = await opened_task(log, "T-1")
+            await asyncio.to_thread(standby.follow_nobody)
+            assert _within(lambda: not primary.sql("SELECT FROM pg_stat_replication"))
+            with pytest.raises(CommitUnknownError):
+                await log.append(Unit(stream, (acquired(plan("merge_pr")),)))
+            assert primary.sql("SELECT max(position) FROM journal_events", "j") == "2"
+            primary.sql("ALTER SYSTEM RESET synchronous_standby_names")  # somebody decides to go on without
+            primary.sql("SELECT pg_reload_conf()")
+            assert _within(lambda: primary.sql("SELECT max(position) FROM journal_events", "j") == "3")
+            await until_reached(log, 3)
+            assert (await log.read("T-1")).version == 2
 
 
 async def opened_task(log: SqliteLog, task: str) -> Stream:

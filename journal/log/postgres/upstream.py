@@ -41,6 +41,9 @@ A server that crashed shows commits that had not reached a standby; a host that 
 a promoted standby lacks.
 """
 
+_NEVER = 1e6
+"""Seconds; the driver's own time limit would call the statement off."""
+
 _LOST = ("08", "57P0")
 """SQLSTATEs after which nobody can say what became of the statement: the connection or the server went."""
 
@@ -150,10 +153,10 @@ class PostgresUpstream:
         for _ in range(RETRIES):
             db = await self._connection()
             try:
-                answer = await db.fetchval(APPEND, position, digest, *columns)
+                answer = await self._uncancelled(db, db.fetchval(APPEND, position, digest, *columns, timeout=_NEVER))
                 if self._in_transaction and answer < 0:
                     self._in_transaction = False
-                    await db.execute("COMMIT")
+                    await self._uncancelled(db, db.execute("COMMIT", timeout=_NEVER))
             except failures(self._server) as error:
                 if getattr(error, "sqlstate", None) in _GAVE_WAY and not self._in_transaction:
                     continue
@@ -163,6 +166,19 @@ class PostgresUpstream:
             return
         why = f"gave this append up for another's sake {RETRIES} times"
         raise StoreUnavailableError(path=self.shown, why=why, remedy="ask again")
+
+    async def _uncancelled(self, db: Any, statement: Coroutine[Any, Any, T]) -> T:
+        """
+        Wait for a statement that commits no longer than for others, then hang up instead of calling it off.
+
+        A commit that waits for a standby and is called off is done on the primary alone: others would see it, and a
+        standby that is promoted lacks it. Hung up on, it goes on waiting where nobody sees it.
+        """
+        asked = asyncio.ensure_future(statement)
+        await asyncio.wait({asked}, timeout=self._server.timeout_s)
+        if not asked.done():
+            db.terminate()
+        return await asked
 
     def _failed(self, error: Exception) -> JournalError:
         """What became of an append that raised: nothing was written, or nobody knows."""
