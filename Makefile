@@ -14,7 +14,7 @@ SOURCES := journal projections recovery integrations tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run serve test $(addprefix test-,$(FOLDERS)) test-long prove-ourselves lint imports types fmt bench bench-peers \
+.PHONY: help setup run serve test $(addprefix test-,$(FOLDERS)) test-long prove-ourselves audit lint imports types fmt bench bench-peers \
         docs traceability screenshots wheel-check clean
 
 help: ## List what can be made
@@ -98,6 +98,9 @@ lint: $(VENV)/.setup-lint imports ## Check style, format and the import contract
 
 imports: $(VENV)/.setup-lint ## Check the import contracts only
 	@$(BIN)/lint-imports --no-logo
+
+audit: $(VENV)/.setup-lint ## Check that what is installed is pinned, and ask for known holes where somebody answers
+	@$(PY) -m tests.audit $(PIP_AUDIT)
 
 types: $(VENV)/.setup-lint ## Check types, strictly, tests too
 	@$(BIN)/mypy
