@@ -57,6 +57,7 @@ from journal.advance import Wrap
 from journal.clock import SystemClock, SystemIds
 from journal.errors import InvalidInputError, JournalError, PipelineError, StoreUnavailableError
 from journal.events import Owner
+from journal.hosts.clock import SharedClock
 from journal.hosts.port import Join
 from journal.hosts.pulse import Pulse
 from journal.journal import Pending
@@ -186,6 +187,7 @@ def open_journal(
             raise StoreUnavailableError(
                 path=str(config.folder), why=why, remedy="let the steps' `folder` lie where this user may write"
             ) from error
+    clock = SharedClock(SystemClock())
     return Journal.open(
         settings.db,
         pipeline=parts.pipeline,
@@ -199,19 +201,20 @@ def open_journal(
         writer_lock=writer_lock,
         companion=HostTable(settings.overlay) if settings.overlay else None,
         upstream=PostgresUpstream(settings.server) if settings.server and write else None,
-        join=_hosts(settings.server, address) if settings.server and write else None,
+        join=_hosts(settings.server, address, clock) if settings.server and write else None,
+        clock=clock,
         takes=settings.scope.takes,
     )
 
 
-def _hosts(server: Server, address: str) -> Join:
+def _hosts(server: Server, address: str, clock: SharedClock) -> Join:
     """How this process takes its place among those that share the log on a server."""
     plain = replace(server, standbys=0)  # a beat waits for no standby, and must not fail for want of one
 
     def join(me: Owner, ground: str, lost: Callable[[], None]) -> Pulse:
         return Pulse(
             lambda: connect(plain, "hosts"), me, ground, address=address,
-            new_key=lambda: int(SystemIds().instance(), 16) >> 66, on_loss=lost,
+            new_key=lambda: int(SystemIds().instance(), 16) >> 66, on_loss=lost, on_time=clock.heard,
         )  # fmt: skip
 
     return join

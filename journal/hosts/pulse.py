@@ -37,7 +37,10 @@ INSERT INTO journal_instances (instance, host, pid, ground, address, session, be
 VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
 ON CONFLICT (instance) DO UPDATE SET session = EXCLUDED.session, beat_at = EXCLUDED.beat_at
 """
-_BEAT = "UPDATE journal_instances SET beat_at = clock_timestamp() WHERE instance = $1 AND session = $2 AND ended = ''"
+_BEAT = """
+UPDATE journal_instances SET beat_at = clock_timestamp() WHERE instance = $1 AND session = $2 AND ended = ''
+RETURNING (extract(epoch FROM beat_at) * 1000000)::int8
+"""
 _RECENT = MEMBERS + "WHERE beat_at > clock_timestamp() - interval '1 day'"
 _ONE = MEMBERS + "WHERE instance = $1"
 _FORGET = """
@@ -68,6 +71,7 @@ class Pulse:
         new_key: Callable[[], int],
         periods: Periods = PERIODS,
         on_loss: Callable[[], None] = lambda: None,
+        on_time: Callable[[int], None] = lambda _: None,
     ) -> None:
         """
         Prepare to beat; `start` begins.
@@ -79,10 +83,12 @@ class Pulse:
             address: Where it listens, for people.
             new_key: A random positive number below 2**62 for each session's lock.
             periods: How long is how long.
+            on_time: Called in the beating thread with the database's time, microseconds since 1970.
             on_loss: Called in the beating thread when the lease ran out, once each time: what runs is to be ended.
         """
         self._connect, self._me, self._ground, self._address = connect, me, ground, address
-        self._new_key, self._periods, self._on_loss = new_key, periods, on_loss
+        self._new_key, self._periods = new_key, periods
+        self._on_loss, self._on_time = on_loss, on_time
         self.lease = Lease(periods.stops_s)
         self._members: Mapping[str, Member] = {}
         self._heard_s = self._since_s = float("-inf")  # when the members were read, and since when we are connected
@@ -252,9 +258,10 @@ class Pulse:
             return
         async with self._turn:
             sent_s = self.lease.now_s()
-            said = await connection.execute(_BEAT, self._me.instance, self._key)
-            if not said.endswith(" 1"):
+            theirs_us = await connection.fetchval(_BEAT, self._me.instance, self._key)
+            if theirs_us is None:
                 raise StoreUnavailableError(path="journal_instances", why="our row was closed or taken by another")
+            self._on_time(theirs_us)
             members = {row["instance"]: Member(**row) for row in await connection.fetch(_RECENT)}
             if not members[self._me.instance].session:
                 why = "the lock of our session is not there: something between us and the server swaps sessions"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
-from journal.clock import this_process
+from journal.clock import SystemClock, this_process
 from journal.errors import InvalidInputError, StoreUnavailableError
 from journal.events import Owner
+from journal.hosts.clock import SharedClock
 from journal.hosts.pulse import Pulse
 from journal.hosts.roster import Periods
 from journal.hosts.rows import declare_dead, members
@@ -30,11 +33,18 @@ LONGEST_S = 60
 A, B, C, D, E = (this_process(letter * 32) for letter in "abcde")
 
 
-def pulse(dsn: str, me: Owner, *, ground: str = "", on_loss: Callable[[], None] = lambda: None) -> Pulse:
+def pulse(
+    dsn: str,
+    me: Owner,
+    *,
+    ground: str = "",
+    on_loss: Callable[[], None] = lambda: None,
+    on_time: Callable[[int], None] = lambda _: None,
+) -> Pulse:
     server = Server(dsn, timeout_s=SHORT.stops_s)
     return Pulse(
         lambda: connect(server, "hosts"), me, ground or me.instance, address="somewhere",
-        new_key=lambda: secrets.randbits(62), periods=SHORT, on_loss=on_loss,
+        new_key=lambda: secrets.randbits(62), periods=SHORT, on_loss=on_loss, on_time=on_time,
     )  # fmt: skip
 
 
@@ -223,6 +233,51 @@ async def test_a_session_that_the_server_ends_is_begun_anew_before_anybody_is_su
             assert a.refusal() == b.refusal() == ""
         await until(stands(a, B, Standing.ALIVE))
         await until(lambda: a.leads() or b.leads())
+
+
+class Wrong(SystemClock):
+    """A host's own clock, hours off."""
+
+    def __init__(self, hours: int) -> None:
+        self._hours = hours
+
+    def now_us(self) -> int:
+        return super().now_us() + self._hours * 3_600_000_000
+
+
+@pytest.mark.proves("L5", "M2")
+async def test_hosts_whose_clocks_are_hours_apart_tell_the_databases_time_from_their_first_beat_on(
+    database: str,
+) -> None:
+    """Else a look that one of them puts off by seconds is due hours later for the other."""
+    await tables(database)
+    clocks = [SharedClock(Wrong(hours)) for hours in (5, -7)]
+    for clock, owner in zip(clocks, (A, B), strict=True):
+        member = pulse(database, owner, on_time=clock.heard)
+        await member.start()
+        await member.close("")
+    ahead, behind = (clock.now_us() for clock in clocks)
+    assert abs(ahead - behind) < 60_000_000
+    assert abs(ahead - SystemClock().now_us()) < 60_000_000  # the server runs on this machine
+
+
+@pytest.mark.proves("TR-1")
+async def test_a_process_whose_event_loop_hangs_falls_silent_although_its_thread_lives(
+    postgres: Postgres, database: str
+) -> None:
+    """Its runs stand still; others must not defer to it for ever. A real hang: the loop is blocked."""
+    await tables(database)
+    hung = pulse(database, A)
+    hung._periods = replace(SHORT, hung_s=0.4)
+    await hung.start()
+    time.sleep(1.5)
+    silent = "SELECT extract(epoch FROM clock_timestamp() - max(beat_at)) > 0.7 FROM journal_instances"
+    assert postgres.sql(silent, database.rpartition("/")[2]) == "t"
+    await until(lambda: hung.refusal() == "")
+    spoke = "SELECT extract(epoch FROM clock_timestamp() - max(beat_at)) < 0.7 FROM journal_instances"
+    await asyncio.sleep(0.5)
+    assert postgres.sql(spoke, database.rpartition("/")[2]) == "t"
+    await hung.close("")
 
 
 async def test_a_server_that_cannot_be_reached_lets_nobody_join() -> None:

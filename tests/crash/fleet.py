@@ -14,14 +14,17 @@ from random import Random
 
 from tests.doubles.cable import Cable
 
+HOURS_OFF = (5, -7, 0)
+"""Clocks of hosts differ; only the database's counts."""
+
 HOST = Path(__file__).with_name("fleet_host.py")
 
 
 class Host:
     """One host: a folder of its own, a cable to the server, and a process while it runs."""
 
-    def __init__(self, folder: Path, far: Path, dsn: str, port: int) -> None:
-        self.folder, self._far = folder, far
+    def __init__(self, folder: Path, far: Path, dsn: str, port: int, hours_off: int) -> None:
+        self.folder, self._far, self._hours_off = folder, far, hours_off
         folder.mkdir()
         self.cable = Cable(port).__enter__()
         self._dsn = dsn.replace(f":{port}/", f":{self.cable.port}/")
@@ -37,7 +40,7 @@ class Host:
             self._process = subprocess.Popen(
                 [sys.executable, str(HOST), str(self.folder), str(self._far), self._dsn],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": str(HOST.parents[2])},
+                env=os.environ | {"PYTHONPATH": str(HOST.parents[2]), "FLEET_HOURS_OFF": str(self._hours_off)},
             )  # fmt: skip
 
     def signal(self, number: int) -> None:
@@ -67,7 +70,7 @@ class Host:
 def fleet(size: int, folder: Path, dsn: str, port: int) -> Iterator[list[Host]]:
     far = folder / "far"
     far.mkdir()
-    hosts = [Host(folder / f"host{n}", far, dsn, port) for n in range(size)]
+    hosts = [Host(folder / f"host{n}", far, dsn, port, hours) for n, hours in zip(range(size), HOURS_OFF, strict=False)]
     try:
         yield hosts
     finally:

@@ -24,9 +24,10 @@ import structlog
 from integrations.worker import Dispatcher
 from journal import Journal
 from journal.children import run_child
-from journal.clock import SystemIds
+from journal.clock import SystemClock, SystemIds
 from journal.errors import StoreError
 from journal.events import Owner
+from journal.hosts.clock import SharedClock
 from journal.hosts.port import Join
 from journal.hosts.pulse import Pulse
 from journal.hosts.roster import Periods
@@ -135,13 +136,21 @@ def definition() -> Pipeline:
     return Pipeline(("analysis", "done"), (Edge("analysis", "done", tuple(GUARDS), advance="auto"),), steps)
 
 
-def member(dsn: str, address: str) -> Join:
+class Wrong(SystemClock):
+    """A host's own clock, hours off."""
+
+    def now_us(self) -> int:
+        return super().now_us() + int(os.environ.get("FLEET_HOURS_OFF", "0")) * 3_600_000_000
+
+
+def member(dsn: str, address: str, clock: SharedClock) -> Join:
     server = Server(dsn, timeout_s=PERIODS.stops_s)
 
     def join(me: Owner, ground: str, lost: object) -> Pulse:
         return Pulse(
             lambda: connect(server, "hosts"), me, ground, address=address,
             new_key=lambda: int(SystemIds().instance(), 16) >> 66, periods=PERIODS, on_loss=lost,  # type: ignore[arg-type]
+            on_time=clock.heard,
         )  # fmt: skip
 
     return join
@@ -149,10 +158,12 @@ def member(dsn: str, address: str) -> Join:
 
 def opened(folder: Path, far: Path, dsn: str, address: str = ""):  # type: ignore[no-untyped-def]
     """This host's journal."""
+    clock = SharedClock(Wrong())
     return Journal.open(
         folder / "journal.db", pipeline=definition(),
         steps={name: FarStep(far, guard) for name, guard in GUARDS.items()},
-        projections=all_views(), upstream=PostgresUpstream(Server(dsn, timeout_s=3.0)), join=member(dsn, address),
+        projections=all_views(), upstream=PostgresUpstream(Server(dsn, timeout_s=3.0)),
+        join=member(dsn, address, clock), clock=clock,
     )  # fmt: skip
 
 
