@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import sqlite3
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
+import journal.advance
 from journal import Journal, advance_stage
 from journal.clock import this_process
+from journal.events import Acquired
 from journal.journal import NewTask
 from journal.ownership import Locks
 from journal.ports import Answer, Call, Reply
 from journal.results import Advanced, Deferred, Done, Freed, Refused, Unavailable
-from journal.words import Opening
+from journal.words import Kind, Opening
 from projections import all_views
 from recovery.verify import verify
 from tests.builders import FileStep, pipeline, step
@@ -188,6 +191,90 @@ async def test_a_task_that_is_paused_and_resumed_by_the_next_process_goes_on_at_
     assert isinstance(await advance_stage(journal, "T-1"), Refused)
     assert isinstance(await journal.resume("T-1", reason="back"), Done)
     assert isinstance(await advance_stage(journal, "T-1"), Advanced)
+    await journal.close()
+
+
+class Gone(BaseException):
+    """The process is killed."""
+
+
+@dataclass
+class Killed(FileStep):
+    """A far side in whose call the process dies."""
+
+    async def apply(self, call: Call) -> Reply:
+        raise Gone
+
+
+@dataclass(frozen=True)
+class SameName:
+    """Every process has the name of the one before."""
+
+    def instance(self) -> str:
+        return "0" * 32
+
+
+@pytest.mark.proves("R125", "E5")
+async def test_a_successor_of_the_same_name_keeps_no_dead_owner_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if its run has the dead one's number: the lock tells them apart, and the epoch."""
+    first = await opened(tmp_path, {"merge_pr": Killed(tmp_path)}, ids=SameName())
+    with pytest.raises(Gone):
+        await advance_stage(first, "T-1")
+    dead = (await first.stream("T-1")).state.owner
+    assert dead
+    await first.close()
+    far = FileStep(tmp_path)
+    monkeypatch.setattr(journal.advance, "_numbers", itertools.count(int(dead.rpartition(".")[2])))
+    second = await opened(tmp_path, {"merge_pr": far}, ids=SameName())
+    assert isinstance(await advance_stage(second, "T-1", actor="reaper"), Advanced)
+    terms = [e.draft.body for e in await second.events("T-1") if e.kind is Kind.ACQUIRED]
+    assert [(t.owner.run, t.before) for t in terms if isinstance(t, Acquired)] == [(dead, ""), (dead, dead)]
+    assert len(far.calls("T-1/1/merge_pr")) == 1
+    await second.close()
+
+
+@pytest.mark.proves("R129", "R104")
+async def test_a_lost_a_cancelled_and_a_superseded_run_are_told_apart_and_only_the_lost_one_goes_on(
+    tmp_path: Path,
+) -> None:
+    far = FileStep(tmp_path)
+    journal = await opened(tmp_path, {"merge_pr": Killed(tmp_path)})
+    for task in ("LOST", "CANCELED", "PUSHED"):
+        wanted = NewTask(task, "acme/widgets", f"feature/{task}", head="a" * 40, stage="analysis")
+        await journal.open_task(wanted, actor="operator")
+    with pytest.raises(Gone):
+        await advance_stage(journal, "LOST")
+    assert isinstance(await journal.cancel("CANCELED", reason="no more"), Done)
+    assert isinstance(await journal.change_head("PUSHED", head="b" * 40, actor="webhook"), Done)
+    await journal.close()
+    journal = await opened(tmp_path, {"merge_pr": far})
+    assert isinstance(await advance_stage(journal, "LOST"), Advanced)
+    assert isinstance(await advance_stage(journal, "CANCELED"), Refused)
+    assert isinstance(await advance_stage(journal, "PUSHED"), Advanced)
+    told = {task: {e.kind for e in await journal.events(task)} for task in ("LOST", "CANCELED", "PUSHED")}
+    ends = {Kind.CANCELED, Kind.HEAD_CHANGED}
+    assert (told["LOST"] & ends, told["CANCELED"] & ends, told["PUSHED"] & ends) == (
+        set(),
+        {Kind.CANCELED},
+        {Kind.HEAD_CHANGED},
+    )
+    assert far.calls("PUSHED/1/merge_pr") == [] and len(far.calls("PUSHED/2/merge_pr")) == 1
+    await journal.close()
+
+
+@pytest.mark.proves("R130", "V7")
+async def test_what_a_person_took_back_after_the_end_is_not_put_there_again(tmp_path: Path) -> None:
+    far = FileStep(tmp_path)
+    journal = await opened(tmp_path, {"deploy": far})
+    assert isinstance(await advance_stage(journal, "T-1"), Advanced)
+    await journal.close()
+    far.effect("T-1/1/deploy").unlink()
+    journal = await opened(tmp_path, {"deploy": far})
+    for actor in ("startup", "reconciler", "reaper", "worker"):
+        assert isinstance(await advance_stage(journal, "T-1", actor=actor), Refused)
+    assert len(far.calls("T-1/1/deploy")) == 1 and not far.effect("T-1/1/deploy").exists()
     await journal.close()
 
 

@@ -355,7 +355,7 @@ def _head(n: int) -> str:
 def test_whatever_happens_the_journal_and_the_world_are_what_a_plain_model_says(counts: Counts) -> None:
     run_state_machine_as_test(
         Delivery,
-        settings=settings(max_examples=counts.of(40, ci=400, most=4000), stateful_step_count=25),
+        settings=settings(max_examples=counts.of(40, ci=1500, most=4000), stateful_step_count=25),
     )
 
 
