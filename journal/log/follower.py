@@ -173,12 +173,12 @@ class Follower(Writer):
 
     def _grown(self, position: int) -> None:
         """Called in the upstream's thread; our own appends are heard of here, too."""
-        self._reached = position
-        if position != self._head.position:
+        if position > self._head.position:
+            self._reached = position
             self._put(Wake.LOOK)
 
     def _look_around(self) -> None:
-        if self._reached == self._head.position or self.broken is not None:
+        if self._reached <= self._head.position or self.broken is not None:
             return
         try:
             self._follow()

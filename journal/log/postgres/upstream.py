@@ -265,17 +265,16 @@ class PostgresUpstream:
 
     async def _listen(self, nudge: Callable[[int], None]) -> None:
         db = await connect(self._server, "tail")
-        woken = asyncio.Event()
+
+        def heard(_db: Any, _pid: int, _channel: str, position: str) -> None:
+            if position.isdecimal():  # whoever may connect may send one
+                nudge(int(position))
+
         try:
-            await db.add_listener(CHANNEL, lambda *_: woken.set())
-            seen = 0
+            await db.add_listener(CHANNEL, heard)
             while True:
-                woken.clear()
-                position = await db.fetchval("SELECT position FROM journal_head")
-                if position != seen:
-                    nudge(position)
-                    seen = position
-                await _pause(woken, POLL_S)
+                nudge(await db.fetchval("SELECT position FROM journal_head"))
+                await _pause(asyncio.Event(), POLL_S)
         finally:
             db.terminate()
 
