@@ -1,8 +1,8 @@
 """
 Visit every reachable world, breadth first: the shortest trace to a violation, and who can get stuck (T2, T7).
 
-Liveness asked of every world: moves that are no misfortunes can still bring the task to an end or to a person. That is
-possibility, not inevitability; that actors look again is the assumption of PROTOCOL 7.
+Liveness asked of every world: moves that are no misfortunes can still bring the task to an end or to a person, and how
+many it takes at most. That is possibility, not inevitability; that actors look again is the assumption of PROTOCOL 7.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Explored:
     complete: bool  # False: the limit cut it
     violation: str = ""  # the shortest one, "" = none
     stuck: int = 0  # worlds from which no end can be reached
+    farthest: int = 0  # moves that it takes from the world that is farthest from every end
     trace: tuple[str, ...] = ()  # labels of the moves to the violation, or to the first stuck world
     endings: Counter[str] = field(default_factory=Counter)  # worlds in which the task is over, by how
     crashes: dict[str, Counter[str]] = field(default_factory=dict)  # crash point -> reachable endings -> worlds
@@ -54,6 +55,7 @@ class Search:
         self.over: dict[str, list[int]] = {}
         self.crashes: list[tuple[str, int]] = []
         self.moves = 0
+        self.farthest = 0  # of the last `reach`
 
     def run(self, limit: int, progress: Progress | None = None) -> str:
         """Search until everything was seen, the limit is reached, or a violation is met; returns that."""
@@ -100,22 +102,27 @@ class Search:
             yield label
 
     def reach(self, goals: list[int]) -> bytearray:
-        """Mark the worlds that can reach a goal without a misfortune."""
+        """Mark the worlds that can reach a goal without a misfortune, nearest first."""
         head, after = array("i", [-1]) * len(self.came), array("i", [-1]) * len(self.source)
         for e, target in enumerate(self.target):
             after[e], head[target] = head[target], e
         marked = bytearray(len(self.came))
-        stack = list(goals)
+        near, self.farthest = list(goals), -1
         for g in goals:
             marked[g] = 1
-        while stack:
-            e = head[stack.pop()]
+        while near:
+            self.farthest, near = self.farthest + 1, list(self._before(near, marked, head, after))
+        return marked
+
+    def _before(self, near: list[int], marked: bytearray, head: array[int], after: array[int]) -> Iterator[int]:
+        """The worlds one move before these, each once."""
+        for goal in near:
+            e = head[goal]
             while e >= 0:
                 if not marked[k := self.source[e]]:
                     marked[k] = 1
-                    stack.append(k)
+                    yield k
                 e = after[e]
-        return marked
 
 
 def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False, progress: Progress | None = None) -> Explored:
@@ -133,16 +140,17 @@ def explore(cfg: Config, *, limit: int = 3_000_000, matrix: bool = False, progre
     with _no_collector():
         violation = search.run(limit, progress)
     complete = not violation and not search.queue
-    stuck, trace = 0, search.trace(len(search.came) - 1) if violation else ()
+    stuck, farthest, trace = 0, 0, search.trace(len(search.came) - 1) if violation else ()
     if complete:
         ok = search.reach([k for ks in search.over.values() for k in ks])
-        stuck = len(ok) - sum(ok)
+        stuck, farthest = len(ok) - sum(ok), search.farthest
         if stuck:
             trace = (*search.trace(ok.index(0)), "!! stuck")
     crashes = crash_matrix(search) if matrix and complete and not stuck else {}
     seconds = time.perf_counter() - began
     endings = Counter({name: len(ks) for name, ks in search.over.items()})
-    return Explored(len(search.index), search.moves, seconds, complete, violation, stuck, trace, endings, crashes)
+    states, moves = len(search.index), search.moves
+    return Explored(states, moves, seconds, complete, violation, stuck, farthest, trace, endings, crashes)
 
 
 @contextmanager
