@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
@@ -36,6 +38,7 @@ from journal.words import Evidence, Fact, Guard, Outcome, evidence
 from tests.conftest import need_tool
 from tests.doubles import docker as standin
 from tests.doubles.dockerd import running_engine
+from tests.lived import ROOT
 from tests.widgets import FreeTerm, run_git
 
 REPO = "Acme/widgets"
@@ -459,3 +462,71 @@ async def test_a_helper_outlives_the_process_that_started_it(yard: Yard) -> None
             break
         await asyncio.sleep(0.05)
     assert seen((await step.probe(call)).seen, "code") == 0
+
+
+# --- the service itself in a container --------------------------------------------------------------------------------
+
+
+@dataclass
+class Container:
+    """The service under tini, not root, on a read-only root, with its state in a named volume (docs/deploy)."""
+
+    docker: tuple[str, ...]
+    image: str
+    port: int
+
+    def run(self, *argv: str, code: int = 0) -> str:
+        done = subprocess.run([*self.docker, *argv], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, name: str) -> None:
+        # This machine's own programs stand for the layers of an image: nothing can be pulled here.
+        seen = {"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", sys.base_prefix, sys.prefix, str(ROOT)}
+        mounts = [f"--volume={path}:{path}:ro" for path in sorted(seen) if Path(path).exists()]
+        env = ["--env=ORCH_DB=/var/lib/journal/journal.db", "--env=PYTHONDONTWRITEBYTECODE=1", "--env=HOME=/tmp"]
+        self.run(
+            "run", "--detach", f"--name={name}", "--network=host", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL",
+            "--security-opt=no-new-privileges", "--user=10001:10001", "--volume=journal-state:/var/lib/journal",
+            f"--workdir={ROOT}", *env, *mounts, self.image,
+            str(need_tool("tini")), "--", sys.executable, "-m", "integrations.cli", "serve", f"--port={self.port}",
+        )  # fmt: skip
+
+    def inside(self, name: str, *argv: str, code: int = 0) -> str:
+        return self.run("exec", name, sys.executable, "-m", "integrations.cli", *argv, code=code)
+
+    def ready(self, name: str) -> None:
+        """Ask until it answers; the deadline is for hangs."""
+        for _ in range(300):
+            with suppress(httpx.HTTPError):
+                if httpx.get(f"http://127.0.0.1:{self.port}/readyz", trust_env=False, timeout=5).status_code == 200:
+                    return
+            assert self.run("inspect", "--format={{.State.Running}}", name).strip() == "true", self.run("logs", name)
+            time.sleep(0.2)
+        raise AssertionError(self.run("logs", name))
+
+
+@pytest.mark.proves("R84", "R68", "O1")
+def test_a_service_whose_container_is_killed_goes_on_in_the_next_one_on_the_same_volume(
+    engine_host: str, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    box = Container(("docker", "--host", engine_host), "acme/empty", port)
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY --chown=10001:10001 state /var/lib/journal\n")
+    (tmp_path / "state").mkdir(mode=0o700)
+    box.run("build", "--tag", box.image, str(tmp_path))
+    box.start("first")
+    box.ready("first")
+    box.inside("first", "open", "T-1", "--repo", "acme/widgets", "--branch", "feature/one")
+    box.inside("first", "advance", "T-1")
+    assert "healthy" in box.inside("first", "doctor"), "what the health check asks"
+    box.run("kill", "first")  # SIGKILL to pid 1: everything in it dies at once
+    box.start("second")
+    box.ready("second")
+    box.inside("second", "advance", "T-1")
+    told = json.loads(box.inside("second", "--json", "inspect", "T-1"))
+    assert (told["stage"], told["epoch"], told["verified"]) == ("development", 2, True)
+    box.run("stop", "--time=10", "second")
+    assert box.run("inspect", "--format={{.State.ExitCode}}", "second").strip() == "0", "tini passed SIGTERM on"

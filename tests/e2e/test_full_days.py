@@ -31,6 +31,8 @@ from tests.doubles import gitea
 from tests.e2e.test_worst_days import intact, new
 from tests.lived import ROOT
 
+KEPT = httpx.Limits(max_connections=40, keepalive_expiry=1)
+"""Shorter than the server keeps a connection: else one that it closes is used once more."""
 STOP_S = 5.0
 """A stop takes no longer, whatever goes on."""
 
@@ -215,9 +217,8 @@ async def test_a_flood_of_webhooks_is_recorded_once_each_or_told_to_come_again_a
     with services(tmp_path, NEIGHBOURS) as begin:
         service = begin(tmp_path)
         service.until("ready")
-        limits = httpx.Limits(max_connections=40)
         async with httpx.AsyncClient(
-            base_url=service.address, headers=service.token, timeout=60, trust_env=False, limits=limits
+            base_url=service.address, headers=service.token, timeout=60, trust_env=False, limits=KEPT
         ) as client:
             before_mb = rss_mb(service.process.pid)
 
@@ -336,3 +337,47 @@ async def test_a_rolling_restart_loses_no_webhook_and_records_none_twice(
         found = [row[0] for row in db.execute("SELECT json_extract(hint, '$.head') FROM journal_inbox")]
     assert sorted(found) == [f"{n:040x}" for n in range(1, 101)]
     assert intact(tmp_path / "journal.db")
+
+
+@pytest.mark.long
+@pytest.mark.proves("R92")
+async def test_a_soak_by_count_leaves_memory_threads_files_wal_and_log_lines_flat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks are opened, moved, paused, ended and read; what grows must be the log of events and nothing else."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    rounds, seen = int(os.environ.get("SOAK_ROUNDS", "40")), []
+    with services(tmp_path, NEIGHBOURS) as begin:
+        service = begin(tmp_path)
+        service.until("ready")
+        pid = service.process.pid
+        async with httpx.AsyncClient(
+            base_url=service.address, headers=service.token, timeout=60, trust_env=False, limits=KEPT
+        ) as client:
+
+            async def life(task: str, n: int) -> None:
+                assert (await client.post("/tasks", json=new(task))).status_code == 201
+                assert (await client.post(f"/tasks/{task}/advance?wait=20", json={})).status_code == 200
+                for verb in ("pause", "resume", "cancel"):
+                    assert (await client.post(f"/tasks/{task}/{verb}", json={"reason": "soak"})).status_code == 200
+                headers, raw = push(n)
+                assert (await client.post("/webhooks/gitea", content=raw, headers=headers)).status_code == 200
+                for path in ("/queue", f"/task/{task}", "/metrics", "/"):
+                    assert (await client.get(path)).status_code == 200
+
+            for turn in range(rounds):
+                before = service.log.stat().st_size
+                await asyncio.gather(*(life(f"T-{turn}-{n}", turn * 20 + n + 1) for n in range(20)))
+                threads, files = (len(list(Path(f"/proc/{pid}/{what}").iterdir())) for what in ("task", "fd"))
+                wal_mb = service.db.with_name("journal.db-wal").stat().st_size / (1 << 20)
+                seen.append((rss_mb(pid), threads, files, wal_mb, (service.log.stat().st_size - before) / 1024))
+        service.stop()
+    first, last = (
+        tuple(max(row[i] for row in part) for i in range(5))
+        for part in (seen[rounds // 8 : rounds // 4], seen[-rounds // 4 :])
+    )
+    print("memory MB, threads, files, WAL MB, log KB a round:", first, "->", last)
+    assert last[0] < first[0] * 1.15 + 8 and last[1] <= first[1] + 2 and last[2] <= first[2] + 8, (first, last)
+    assert last[3] < first[3] + 8 and last[4] < first[4] * 1.5, (first, last)
+    assert intact(service.db)

@@ -101,6 +101,22 @@ def test_every_command_and_option_that_is_told_exists() -> None:
     assert wrong == []
 
 
+def test_every_rehearsal_that_a_page_tells_to_run_is_a_test() -> None:
+    tests = {
+        path: [path.stem, *re.findall(r"def (test_\w+)", path.read_text("utf-8"))]
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    wrong, seen = [], 0
+    for page in TOLD:
+        for folder, word in re.findall(r'make test-(\w+) ARGS="-k (\w+)', page.read_text("utf-8")):
+            seen += 1
+            where = [names for path, names in tests.items() if folder in ("long", path.parent.name)]
+            if not any(word in name for names in where for name in names):
+                wrong.append(f"{page.relative_to(ROOT)}: no test of tests/{folder} is called {word}")
+    assert wrong == []
+    assert seen > 10
+
+
 def test_every_request_that_is_told_has_a_route_with_those_parameters() -> None:
     document = reference.application().openapi()["paths"]
     known = {
