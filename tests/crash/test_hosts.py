@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from journal.errors import StoreError, TaskExistsError
 from journal.events import Observed
 from journal.hosts.pulse import Pulse
 from journal.journal import Journal, NewTask
@@ -25,8 +27,17 @@ ENDS_S = 240.0
 
 
 async def open_tasks(journal: Journal, tasks: list[str]) -> None:
-    for task in tasks:
-        await journal.open_task(NewTask(task, "acme/widgets", f"feature/{task}"), actor="operator")
+    """A host stopped with the log's counter in its hand holds everybody up, until the server ends its session."""
+
+    async def opened() -> bool:
+        with suppress(StoreError):
+            for task in tasks:
+                with suppress(TaskExistsError):
+                    await journal.open_task(NewTask(task, "acme/widgets", f"feature/{task}"), actor="operator")
+            return True
+        return False
+
+    await until(opened, "the log could not be written")
 
 
 async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
