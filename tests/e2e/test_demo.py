@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,21 @@ def test_the_demo_command_drives_three_tasks_through_a_kill_and_three_self_deplo
     assert report["kills"] == 1
     assert report["restarts"] >= 4  # the kill, and each task's deploy ends the service that asked for it
     assert [t["merges"] for t in report["tasks"]] == [1, 1, 1]
-    assert any(d["step"] == "merge_pr" and d["verdict"] == "converge" for d in report["decisions"])
+    merging = {d["task"] for d in report["decisions"] if d["step"] == "merge_pr" and d["verdict"] == "converge"}
+    assert any(_told_to_a_stranger(tmp_path / "demo", task) for task in merging), report["decisions"]
+
+
+def _told_to_a_stranger(folder: Path, task: str) -> bool:
+    """Who owned it, what was in doubt, which fact settled it, and why nothing ran twice."""
+    command = [sys.executable, "-m", "integrations.cli", "--config", str(folder / "journal.toml"), "--json"]
+    said = subprocess.run([*command, "explain", task], capture_output=True, timeout=60, check=True).stdout
+    whole = re.compile(
+        r"merge_pr: worker@\S+:\d+ began attempt 1 in epoch \d+ and its term ended without a word \(gone\), so whether "
+        r"it happened was not known\. \w+@\S+:\d+ took over in epoch \d+ and asked git: the effect is there and "
+        rf"carries our key {task}/1/merge_pr\. It was recorded as done; nothing was run again \(position \d+\)\. "
+        r"merge_pr was begun once in all\."
+    )
+    return any(map(whole.fullmatch, json.loads(said)["doubts"]))
 
 
 def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
