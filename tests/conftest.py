@@ -27,9 +27,11 @@ LONG = os.environ.get("LONG", "")
 
 
 def pytest_configure() -> None:
-    """Refuse a LONG nobody defined, then tell Hypothesis how much to try."""
+    """Refuse a LONG nobody defined, let processes keep what they compile, tell Hypothesis how much to try."""
     if LONG not in MULTIPLIERS:
         raise pytest.UsageError(f"LONG is '{LONG}'; use LONG=ci or LONG=full, or leave it unset")
+    # Hundreds of processes are started here; each would compile the four packages anew, a second of a service's start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     settings.register_profile(
         "long" if LONG else "default",
         max_examples=50 * MULTIPLIERS[LONG],
