@@ -39,7 +39,9 @@ def recover(
         raise typer.Exit(USAGE)
     out, settings = Output(options), options.settings()
     configure_logs("warning", secrets=settings.secrets)
-    if not settings.db.exists() and settings.server is None:
+    if settings.server is not None:
+        options.database()  # a plan is made from this host's copy, brought up to the server
+    elif not settings.db.exists():
         raise StoreUnavailableError(
             path=str(settings.db), why="no such file", remedy="`journal init` creates a journal"
         )

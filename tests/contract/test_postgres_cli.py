@@ -77,6 +77,8 @@ def test_two_hosts_work_on_one_journal_and_each_sees_at_once_what_the_other_did(
     assert len(heads) == 1
     one.db.unlink()
     assert one.json("inspect", "T-1")["stage"] == "c"
+    one.db.unlink()
+    assert one.json("recover", "--plan")["token"]
 
 
 @pytest.mark.proves("M4", "A1", "DC-4")
