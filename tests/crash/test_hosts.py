@@ -20,7 +20,7 @@ from journal.words import Hold, Kind
 from tests.conftest import Counts
 from tests.crash import fleet_host
 from tests.crash.fleet import Host, befall, fleet, mend
-from tests.doubles.postgres import Postgres
+from tests.doubles.postgres import Postgres, new_server
 
 ENDS_S = 240.0
 """A bound for hangs only."""
@@ -98,10 +98,35 @@ async def test_hosts_killed_stopped_and_cut_off_do_everything_exactly_once(
             await until_done(journal, tasks, hosts)
             found = count_effects(tmp_path / "far", tasks)
             kinds = Counter([str(event.draft.kind) for task in tasks for event in await journal.events(task)])
-    told = f"seed {seed}: {', '.join(befell)}; {dict(kinds)}; built {dict(found['build'])}"
+    assert_once(found, len(tasks), f"seed {seed}: {', '.join(befell)}; {dict(kinds)}; built {dict(found['build'])}")
+
+
+@pytest.mark.long
+@pytest.mark.proves("M1", "M2", "M4", "T8")
+@pytest.mark.parametrize("seed", range(3))
+async def test_hosts_whose_server_is_killed_again_and_again_do_everything_exactly_once(
+    tmp_path: Path, seed: int
+) -> None:
+    chance, tasks, befell = Random(seed), [f"T-{n}" for n in range(60)], list[str]()
+    with new_server() as server, fleet(3, tmp_path, server.dsn(), server.port) as hosts:
+        (tmp_path / "watch").mkdir()
+        async with fleet_host.opened(tmp_path / "watch", tmp_path / "far", server.dsn()) as journal:
+            await open_tasks(journal, tasks)
+            mend(hosts)
+            await until_joined(journal, len(hosts))
+            for _ in range(6):
+                befell.append(await asyncio.to_thread(befall, hosts, chance))
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+            await until_done(journal, tasks, hosts)
+            found = count_effects(tmp_path / "far", tasks)
+    assert_once(found, len(tasks), f"seed {seed}: {', '.join(befell)}; the server after each")
+
+
+def assert_once(found: dict[str, Counter[int]], tasks: int, told: str) -> None:
     print(told)
     for name in ("merge", "seal", "note"):
-        assert found[name] == {1: len(tasks)}, f"{name}: {found[name]}; {told}"
+        assert found[name] == {1: tasks}, f"{name}: {found[name]}; {told}"
     assert not found["build"][0], told
 
 
