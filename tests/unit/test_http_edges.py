@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from contextlib import suppress
@@ -114,6 +115,17 @@ def test_a_token_is_changed_by_replacing_its_file_and_a_missing_file_opens_nothi
     assert tokens.admits("Bearer second") and not tokens.admits("Bearer first")
     file.unlink()
     assert not any(tokens.admits(f"Bearer {word}") for word in ("first", "second", ""))
+
+
+@pytest.mark.proves("R101")
+def test_of_a_token_only_its_digest_need_be_kept_and_the_digest_opens_nothing(tmp_path: Path) -> None:
+    file, kept = tmp_path / "token", f"sha256:{hashlib.sha256(b'the-token').hexdigest()}"
+    file.write_text(kept + "\n")
+    for tokens in (Tokens("", operator_file=file), Tokens(kept)):
+        assert tokens.admits("Bearer the-token")
+        assert not any(tokens.admits(f"Bearer {word}") for word in (kept, kept.removeprefix("sha256:"), "", "other"))
+    assert Tokens(reading=True, reader=kept).reads("Bearer the-token")
+    assert Tokens("sha256:short").admits("Bearer sha256:short"), "what is no digest is a token like any other"
 
 
 def test_the_readers_token_reads_and_does_nothing_else() -> None:
