@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from recovery.verify import verify_chain
 from tests.benchmarks.logs import EVENTS_A_TASK, OPEN, Logs, name_of
 from tests.benchmarks.measuring import Row, Side, Timed, compared, grown, in_turn, timed
 from tests.benchmarks.sizes import Sizes
+from tests.benchmarks.starting import ROOT
+from tests.benchmarks.targets import TARGETS
 
 _ALL = f"SELECT {COLUMNS} FROM journal_events ORDER BY position"  # noqa: S608
 NEWEST = 2**63 - 1
@@ -33,6 +37,8 @@ async def measure(logs: Logs, sizes: Sizes) -> list[Row]:
         rows += [await _rebuild(path, rounds, events), await _chain(path, rounds, events)]
     for events in sizes.long_logs:
         rows += [await _audit(logs, sizes, events), await _as_of(logs, sizes, events)]
+    rows.append(_peak(logs, sizes, "P15v", "verify"))
+    rows.append(_peak(logs, sizes, "P15r", "projections", "rebuild"))
     return rows
 
 
@@ -125,6 +131,39 @@ async def _as_of(logs: Logs, sizes: Sizes, events: int) -> Row:
         (long, lambda: pages(logs.of(events))),
     )
     return grown("P11t", short, long, unit="pages", note=_size(events), sizes=(sizes.short_log, events))
+
+
+_SCRIPT = """
+import contextlib, io, sys
+from pathlib import Path
+from integrations.cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(sys.argv[1:])
+print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+"""
+"""The resource usage of a child would begin with what its parent had in memory; the kernel's mark begins with exec."""
+
+
+def _peak(logs: Logs, sizes: Sizes, name: str, *command: str) -> Row:
+    """Peak memory of a command over the longest log against the short one; hardly differs from round to round."""
+    events = sizes.long_logs[-1]
+    short, long = (_peak_of("--db", str(logs.of(size)), *command) for size in (sizes.short_log, events))
+    ratio = long / short
+    return Row(
+        TARGETS[name],
+        ratio,
+        (ratio, ratio),
+        f"{_size(events)}: {long / 2**20:.0f} MiB",
+        f"{_size(sizes.short_log)}: {short / 2**20:.0f} MiB",
+    )
+
+
+def _peak_of(*arguments: str) -> int:
+    """Bytes that a command had in memory at most, libraries and mapped pages of the file included."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return int(done.stdout.split()[-1]) * 1024
 
 
 def _count(db: sqlite3.Connection) -> int:

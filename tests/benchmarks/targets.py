@@ -63,6 +63,8 @@ _ALL = (
     Target("P13", "serve, start to ready, of importing what it needs", 2, 1.2, ceiling=True),
     Target("P14", "six steps, 100 tasks at once, on PostgreSQL, against DBOS on the same server", 8, 20),
     Target("P15", "memory of serve with many tasks against few", 1.5, 1.1, ceiling=True),
+    Target("P15v", "peak memory of `journal verify` over a long log against a short one", ceiling=True),
+    Target("P15r", "peak memory of `journal projections rebuild` over a long log against a short one", ceiling=True),
     Target("P15d", "bytes of disk an event with a body of 318 bytes", 650, 520, ceiling=True),
 )
 
