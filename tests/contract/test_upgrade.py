@@ -31,6 +31,7 @@ from projections.lookup import place_of
 from recovery.plan import make_plan
 from recovery.verify import verify
 from tests.acting import desk, three_stages
+from tests.contract.test_cli_writes import service
 from tests.lived import ROOT, STEPS, World, pipeline
 
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("schema-*.sqlite"))
@@ -105,6 +106,39 @@ def test_a_file_of_a_newer_schema_is_read_and_not_written(
     with pytest.raises(NewerSchemaError):
         open_writer(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.proves("L4", "R66", "O1")
+def test_an_upgrade_that_migrated_and_was_rolled_back_leaves_a_working_service_once_the_backup_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The backup that the how-to begins with, a deploy of tomorrow that migrates, its rollback, and the way back."""
+    config, backup = tmp_path / "journal.toml", tmp_path / "before.db"
+
+    def cli(*argv: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["--config", str(config), *argv])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    with pytest.raises(SystemExit):
+        main(["init", str(tmp_path)])
+    assert cli("open", "T-1", "--repo", "acme/widgets", "--branch", "f")[0] == 0
+    assert cli("backup", str(backup), "--verify")[0] == 0
+    with closing(
+        sqlite3.connect(tmp_path / "journal.db")
+    ) as db:  # what tomorrow's service did before it was called back
+        db.execute("CREATE TABLE journal_of_tomorrow (x)")
+        db.execute("INSERT INTO journal_migrations VALUES (?, 'tomorrow')", (SCHEMA_NUMBER + 1,))
+        db.commit()
+    code, said = cli("serve", "--port", "0")
+    assert code == 4 and "install the newer version" in said, said
+    assert cli("queue")[0] == 0, "audits go on meanwhile"
+    code, said = cli("restore", str(backup))
+    assert code == 0, said
+    with service(config):
+        assert cli("advance", "T-1")[0] == 0
+        assert cli("verify")[0] == 0
 
 
 # -- events of tomorrow ----------------------------------------------------------------------------------------------
