@@ -154,6 +154,7 @@ def new_server(
     prepare: Callable[[Postgres], None] = Postgres.create, *, place: Path | None = None, **settings: str
 ) -> Iterator[Postgres]:
     """A server of the test's own, gone afterwards; `prepare` fills its data folder, which lies in `place`."""
+    binaries()  # before anything is made that would have to be taken away again
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir=place or _in_memory()))
     server = Postgres(folder, free_port())
     try:
