@@ -506,7 +506,7 @@ class Container:
         raise AssertionError(self.run("logs", name))
 
 
-@pytest.mark.proves("R84", "R68", "O1")
+@pytest.mark.proves("R68", "O1")
 def test_a_service_whose_container_is_killed_goes_on_in_the_next_one_on_the_same_volume(
     engine_host: str, tmp_path: Path
 ) -> None:

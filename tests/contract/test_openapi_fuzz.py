@@ -44,7 +44,7 @@ def strategies(operation: APIOperation[Any, Any, Any, Any]) -> Iterator[SearchSt
         yield operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
 
 
-@pytest.mark.proves("R80", "R96", "R101", "R102")
+@pytest.mark.proves("R96", "R101", "R102")
 def test_no_request_that_the_description_allows_or_forbids_is_answered_by_a_bug(
     tmp_path: Path, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ def begun(folder: Path, notified: socket.socket) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-@pytest.mark.proves("R68", "O1", "R90")
+@pytest.mark.proves("R68", "O1")
 def test_the_units_command_is_ready_under_its_environment_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     db = tmp_path / "journal.db"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
