@@ -229,6 +229,8 @@ class Delivery(RuleBasedStateMachine):
     def interfere_with_doubt(self, data: st.DataObject, verb: str) -> None:
         """And go on at once: that is where a verb must not have been forgotten."""
         m = self.model[data.draw(st.sampled_from(sorted(t for t, m in self.model.items() if m.unsettled)))]
+        if m.hold == "parked" and verb != "settle":
+            self._resume(m)
         getattr(self, f"_{verb}")(m)
         expected = m.advance("", self._lane_is_taken(m))
         result = self.do(advance_stage(self.journal, m.task))
