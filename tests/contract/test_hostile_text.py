@@ -337,13 +337,13 @@ def test_a_configuration_of_any_kind_is_refused_in_words_or_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], counts: Counts
 ) -> None:
     config, codes = tmp_path / "journal.toml", Counter[int]()
-    for what, text in settings_of(TEMPLATE.read_text("utf-8"), counts.of(2)):
+    for what, text in settings_of(TEMPLATE.read_text("utf-8"), counts.of(1)):
         config.write_text(text, "utf-8", "replace")
         code, said = told(capsys, "--config", str(config), "--db", str(tmp_path / "journal.db"), "queue")
         codes[code] += 1
         assert code in (0, 2, 4), (what, said[-500:])
         assert "Traceback" not in said and not UNPRINTABLE.search(said), (what, said[-500:])
-    assert codes[2] > 50, codes
+    assert codes[2] > 25, codes
 
 
 @pytest.mark.proves("R101", "R102")
@@ -353,7 +353,7 @@ def test_an_export_that_somebody_spoiled_is_imported_by_nobody(
     told(capsys, "--db", str(somewhere), "export", "--out", str(tmp_path / "whole.jsonl"))
     lines = (tmp_path / "whole.jsonl").read_text("utf-8").splitlines()
     empty = tmp_path / "empty.db"
-    for at in (0, 1, len(lines) // 2, len(lines) - 1):
+    for at in (0, len(lines) // 2):
         for what, document in spoiled(json.loads(lines[at]), counts.of(1), SMALL):
             changed = dumped(document).decode()
             if json.loads(changed) == json.loads(lines[at]):
