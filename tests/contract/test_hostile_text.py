@@ -343,7 +343,7 @@ def test_a_configuration_of_any_kind_is_refused_in_words_or_works(
         codes[code] += 1
         assert code in (0, 2, 4), (what, said[-500:])
         assert "Traceback" not in said and not UNPRINTABLE.search(said), (what, said[-500:])
-    assert codes[2] > 25, codes
+    assert codes[2] > 15, codes
 
 
 @pytest.mark.proves("R101", "R102")
