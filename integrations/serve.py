@@ -290,7 +290,7 @@ def _tokens(settings: Settings, local: str, *, reading: bool) -> Tokens:
 
 async def _run(service: Service, app: FastAPI, listener: socket.socket, lock: LockFile | None, locks: Locks) -> None:
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2,
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1,
         proxy_headers=False, server_header=False,  # nothing decides by the client's address or the scheme
     )  # fmt: skip
     server = _Server(config)
