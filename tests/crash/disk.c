@@ -1,4 +1,5 @@
-/* Stands before the C library for files below one folder: records every write, sync and truncation, and fails the n-th;
+/* Stands before the C library for files below one folder: records every write, sync, truncation and removal, and fails
+   the n-th (removals never fail);
    or lets the disk be read-only from the n-th change on, as a kernel leaves it that met an error.
    Armed and switched by the test itself (shim_watch, shim_fail); does nothing until then. */
 #define _GNU_SOURCE
@@ -13,7 +14,7 @@
 
 static char folder[4096];
 static int record = -1, fail_op, fail_left, failed;
-enum { WRITE = 1, SYNC = 2, TRUNCATE = 3, READ_ONLY = 4 };
+enum { WRITE = 1, SYNC = 2, TRUNCATE = 3, READ_ONLY = 4, REMOVE = 5 };
 
 int shim_watch(const char *below, int fd) { strncpy(folder, below, sizeof folder - 1); record = fd; return 0; }
 int shim_fail(int op, int nth) { fail_op = op; fail_left = nth; failed = 0; return 0; }
@@ -79,3 +80,14 @@ int ftruncate64(int fd, off64_t to) {
     return note(TRUNCATE, fd, 0, 0, to) ? -1 : f(fd, to);
 }
 int ftruncate(int fd, off_t to) { return ftruncate64(fd, to); }
+int unlink(const char *name) {
+    static int (*f)(const char *);
+    if (!f) f = dlsym(RTLD_NEXT, "unlink");
+    int done = f(name);
+    if (!done && folder[0] && record >= 0 && !strncmp(name, folder, strlen(folder)) && !strstr(name, "-shm")) {
+        uint64_t head[4] = {REMOVE, strlen(name), 0, 0};
+        real_write(record, head, sizeof head);
+        real_write(record, name, head[1]);
+    }
+    return done;
+}

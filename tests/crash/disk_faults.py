@@ -38,7 +38,7 @@ from tests.builders import FileStep, pipeline, step
 
 STEPS = ("merge_pr", "ratchet", "deploy_init")
 OPS = {"write": 1, "sync": 2, "truncate": 3, "read-only": 4}
-WRITE, SYNC, TRUNCATE = 1, 2, 3
+WRITE, SYNC, TRUNCATE, REMOVE = 1, 2, 3, 5
 SECTOR = 512
 SUBSETS = 6
 """Of so many unsynced calls each subset is tried."""
@@ -168,9 +168,17 @@ class Image:
 
 
 def unsynced(calls: list[Call]) -> list[int]:
-    """Places of the calls that nothing has made durable yet. The world is not ours to lose: it survives whole."""
+    """
+    Places of the calls that nothing has made durable yet: a file's own sync, or its folder's where it was removed.
+
+    The world is not ours to lose: it survives whole.
+    """
     synced = {c.path: n for n, c in enumerate(calls) if c.op == SYNC}
-    return [n for n, c in enumerate(calls) if c.op != SYNC and "/world/" not in c.path and n >= synced.get(c.path, -1)]
+
+    def durable(c: Call) -> int:
+        return synced.get(str(Path(c.path).parent) if c.op == REMOVE else c.path, -1)
+
+    return [n for n, c in enumerate(calls) if c.op != SYNC and "/world/" not in c.path and n >= durable(c)]
 
 
 def laid(calls: list[Call], wanted: Image) -> dict[str, bytes]:
@@ -180,6 +188,9 @@ def laid(calls: list[Call], wanted: Image) -> dict[str, bytes]:
     files: dict[str, bytearray] = {}
     for n, c in enumerate(calls):
         if c.op == SYNC or n in lost:
+            continue
+        if c.op == REMOVE:
+            files.pop(c.path, None)
             continue
         content = files.setdefault(c.path, bytearray())
         if c.op == TRUNCATE:
