@@ -18,6 +18,8 @@ HOURS_OFF = (5, -7, 0)
 """Clocks of hosts differ; only the database's counts."""
 
 HOST = Path(__file__).with_name("fleet_host.py")
+THIS = HOST.parents[2]
+"""Where the packages of this version lie."""
 
 
 class Host:
@@ -30,6 +32,7 @@ class Host:
         self._dsn = dsn.replace(f":{port}/", f":{self.cable.port}/")
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.version = THIS
 
     def up(self) -> None:
         """Start it if it does not run, whatever it ended of."""
@@ -40,7 +43,7 @@ class Host:
             self._process = subprocess.Popen(
                 [sys.executable, str(HOST), str(self.folder), str(self._far), self._dsn],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": str(HOST.parents[2]), "FLEET_HOURS_OFF": str(self._hours_off)},
+                env=os.environ | {"PYTHONPATH": f"{self.version}:{THIS}", "FLEET_HOURS_OFF": str(self._hours_off)},
             )  # fmt: skip
 
     def signal(self, number: int) -> None:
@@ -59,6 +62,12 @@ class Host:
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
+
+    def ask_to_stop(self) -> int:
+        """As systemd does; gives its exit status."""
+        self.signal(signal.SIGTERM)
+        assert self._process is not None
+        return self._process.wait(timeout=30)
 
     def end(self) -> None:
         self.signal(signal.SIGCONT)
