@@ -50,7 +50,9 @@ async def keep(name: str, serve: Callable[[], Awaitable[None]], clock: Clock) ->
     while True:
         began_s = clock.monotonic_s()
         try:
-            await serve()
+            # A task of its own: on Python 3.11 a task group that failed leaves its task counted as being cancelled, and
+            # that count is what tells below whether it is we who are.
+            await asyncio.ensure_future(serve())
         except Exception as error:
             if (me := asyncio.current_task()) is not None and me.cancelling():
                 raise asyncio.CancelledError from error  # a task group that fails swallows the cancellation
