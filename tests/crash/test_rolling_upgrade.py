@@ -109,6 +109,7 @@ class Seen:
     async def understood(self, tasks: set[str]) -> None:
         """The old version reads as done what it can know, and as parked whatever the next one alone knows."""
         theirs = self.of_tomorrow()
+        assert all(task.startswith("N-") for task in theirs), theirs
         for task in tasks:
             state = (await self.journal.stream(task)).state
             assert (state.hold, state.unread) == ((Hold.PARKED, True) if task in theirs else (Hold.DONE, False)), task
