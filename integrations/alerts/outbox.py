@@ -33,8 +33,9 @@ UNTOLD = 10_000
 
 _WANTED = (
     "SELECT position FROM journal_events WHERE position > ? AND position <= ? "
-    "AND kind IN ('parked', 'hazard_found', 'acquired') "
-    "AND (kind <> 'acquired' OR json_extract(body, '$.cause') IN ('budget', 'operator')) ORDER BY position LIMIT ?"
+    "AND kind IN ('parked', 'hazard_found', 'acquired', 'applied') "
+    "AND (kind <> 'acquired' OR json_extract(body, '$.cause') IN ('budget', 'operator')) "
+    "AND (kind <> 'applied' OR json_extract(body, '$.seen.pr_state') = 'open') ORDER BY position LIMIT ?"
 )
 _REPEATED = (
     "SELECT 1 FROM journal_events WHERE task = ? AND version < ? AND kind = ? AND epoch = ? AND generation = ? "

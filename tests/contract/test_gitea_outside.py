@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integrations.alerts.alert import What, alert_of
+from integrations.alerts.outbox import Outbox
 from integrations.gitea.poll import GiteaPulls
 from integrations.gitea.publish import GiteaPublisher
 from integrations.gitea.reports import GiteaReports
@@ -24,6 +25,7 @@ from recovery.hints import HintHandler
 from recovery.inbox import Inbox
 from recovery.outside import Status
 from tests.acting import Desk, desk, three_stages
+from tests.contract.test_alerts import Chat
 from tests.doubles.gitea import ACCOUNT, SECRET, signed
 from tests.forge import Forge, forge_with
 
@@ -113,7 +115,10 @@ async def test_a_record_that_stays_open_behind_a_merge_is_converged_and_a_person
             await o.d.submit(TASK, "worker", "")
         assert await o.d.stage(TASK) == "done"
         assert len(o.forge.gitea.merge_calls()) == o.forge.merges() == 1 and not o.forge.gitea.pulls[41].merged
-        told = [alert for e in await o.d.events(TASK) if (alert := alert_of(e))]
+        chat = Chat()
+        for _ in range(2):
+            await Outbox("alerts", o.d.journal.log, chat, o.forge.clock).round()
+        told = chat.told
         assert [alert.what for alert in told] == ([What.RECORD] if drop else [])
         assert all("#41 open" in alert.reason and o.forge.widgets.main() in alert.reason for alert in told)
 
