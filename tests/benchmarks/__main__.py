@@ -14,7 +14,7 @@ from pathlib import Path
 
 from integrations.cli import collect_seldom
 from integrations.telemetry.logs import configure_logs
-from tests.benchmarks import appends, peers, reading, recovering, report, servers, serving, starting, stepping
+from tests.benchmarks import appends, peers, reading, recovering, report, servers, serving, sharing, starting, stepping
 from tests.benchmarks.logs import Logs
 from tests.benchmarks.measuring import Row
 from tests.benchmarks.sizes import FULL, QUICK, Sizes
@@ -39,7 +39,8 @@ async def _appends(run: Run) -> list[Row]:
 
 PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
     "appends": _appends,
-    "servers": lambda run: servers.measure(run.folder, run.sizes, run.others),
+    "servers": lambda run: servers.measure(run.folder, run.sizes),
+    "sharing": lambda run: sharing.measure(run.folder, run.sizes, run.others),
     "stepping": lambda run: stepping.measure(run.folder, run.sizes, run.others),
     "recovering": lambda run: recovering.measure(run.folder, run.sizes, run.others),
     "reading": lambda run: reading.measure(run.logs, run.sizes),
@@ -51,7 +52,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
 
 
 async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
-    others = peers.installed() if {"appends", "servers", "stepping", "recovering"} & set(names) else []
+    others = peers.installed() if {"appends", "sharing", "stepping", "recovering"} & set(names) else []
     rows: list[Row] = []
     for name in names:
         print(f"bench: {name}", file=sys.stderr, flush=True)

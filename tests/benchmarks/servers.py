@@ -8,12 +8,11 @@ connection that inserts finished rows into a table without a trigger, which is w
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,20 +20,14 @@ from typing import Any
 import asyncpg
 
 from journal.clock import SystemClock, SystemIds
-from journal.events import Owner
-from journal.hosts.port import Join
-from journal.hosts.pulse import Pulse
-from journal.log.postgres.connect import Server, connect
+from journal.log.postgres.connect import Server
 from journal.log.postgres.upstream import PostgresUpstream
 from journal.log.sqlite import SqliteLog
 from projections import all_views
-from tests.benchmarks import peers
 from tests.benchmarks.appends import Producers, raw_bodies
 from tests.benchmarks.measuring import Row, Side, Timed, compared, in_turn, timed
 from tests.benchmarks.raw import Body, Chained
-from tests.benchmarks.scenery import AT_ONCE
 from tests.benchmarks.sizes import Sizes
-from tests.benchmarks.stepping import transitions
 from tests.doubles.postgres import Postgres, new_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +48,7 @@ INSERT INTO raw SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4:
 """
 
 
-async def measure(folder: Path, sizes: Sizes, others: list[peers.Peer]) -> list[Row]:
+async def measure(folder: Path, sizes: Sizes) -> list[Row]:
     """Every row of this part; nothing where the server's package is not installed."""
     for part in (folder, folder.parent):
         part.chmod(0o711)  # the server runs as a user without rights, and must reach its files
@@ -63,7 +56,6 @@ async def measure(folder: Path, sizes: Sizes, others: list[peers.Peer]) -> list[
         return [
             *[await _callers(folder, server, sizes, name) for name in CALLERS],
             *[await _hosts(folder, server, sizes, name) for name in HOSTS],
-            *([await _stepping(folder, server, sizes)] if others else []),
         ]
 
 
@@ -71,7 +63,7 @@ async def _callers(folder: Path, server: Postgres, sizes: Sizes, name: str) -> R
     callers = CALLERS[name]
     events = max(sizes.lone_appends // 2, callers * 20)
     ours, base = Side(_told(callers)), Side(f"raw, {callers} a transaction")
-    database = _new_database(server, name)
+    database = new_database(server, name)
     bodies = raw_bodies(callers)
     stock = iter([next(bodies) for _ in range((events + callers) * (sizes.rounds + 2))])
     raw = await asyncpg.connect(database)
@@ -92,37 +84,6 @@ async def _callers(folder: Path, server: Postgres, sizes: Sizes, name: str) -> R
     return compared(name, ours, base, unit="events")
 
 
-async def _stepping(folder: Path, server: Postgres, sizes: Sizes) -> Row:
-    """P14: the product as one of the hosts that may share the server, against DBOS with a database of its own there."""
-    peer, database = peers.on_server(_new_database(server, "dbos")), _new_database(server, "P14")
-    (folder / "P14").mkdir()
-    await peer.start(folder)
-    ours, base = Side("100 at once, on PostgreSQL"), Side(peer.name)
-    try:
-        path = folder / "P14" / "journal.db"
-        upstream, join = PostgresUpstream(Server(database, timeout_s=60)), _member(database)
-        async with transitions(path, upstream, join) as product:
-            await product.at_once(AT_ONCE)
-            await in_turn(
-                sizes.rounds,
-                (ours, lambda: product.at_once(sizes.tasks)),
-                (base, lambda: peer.run("at-once", sizes.peer_tasks)),
-            )
-    finally:
-        await peer.stop()
-    return compared("P14", ours, base, unit="transitions")
-
-
-def _member(dsn: str) -> Join:
-    """A place among the hosts of a server, as `serve` takes it."""
-
-    def join(me: Owner, ground: str, lost: Callable[[], None]) -> Pulse:
-        new_key = itertools.count(1).__next__
-        return Pulse(lambda: connect(Server(dsn), "hosts"), me, ground, address="", new_key=new_key, on_loss=lost)
-
-    return join
-
-
 def _told(callers: int) -> str:
     return f"{callers} callers" if callers > 1 else "1 caller"
 
@@ -139,7 +100,7 @@ async def _hosts(folder: Path, server: Postgres, sizes: Sizes, name: str) -> Row
     ours, base = Side(f"{count} hosts"), Side("1 host")
     for turn in range(sizes.rounds):
         for side, hosts in ((ours, count), (base, 1)):
-            database = _new_database(server, f"{name.lower()}_{turn}_{hosts}")
+            database = new_database(server, f"{name.lower()}_{turn}_{hosts}")
             side.rounds.append(
                 await asyncio.to_thread(_together, folder / f"{name}-{turn}-{hosts}", database, hosts, events)
             )
@@ -168,7 +129,7 @@ def _together(folder: Path, dsn: str, hosts: int, events: int) -> Timed:
     return Timed(sum(t["events"] for t in told), max(t["seconds"] for t in told), sum(t["cpu_s"] for t in told))
 
 
-def _new_database(server: Postgres, name: str) -> str:
+def new_database(server: Postgres, name: str) -> str:
     database = f"bench_{name.lower()}"
     server.sql(f"CREATE DATABASE {database}")
     return server.dsn(database)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -22,20 +22,20 @@ from tests.benchmarks.sizes import Sizes
 class Transitions:
     """The product, driven as a worker drives it."""
 
-    def __init__(self, journal: Journal, far: FarSide) -> None:
-        self._journal, self._far, self._numbers = journal, far, count(1)
+    def __init__(self, journal: Journal, far: FarSide, numbers: Iterator[int]) -> None:
+        self._journal, self._far, self._numbers = journal, far, numbers
 
     async def one_by_one(self, tasks: int) -> Timed:
         """Advance so many new tasks, each after the one before."""
         return await self._run(tasks, 1)
 
-    async def at_once(self, tasks: int) -> Timed:
-        """Advance so many new tasks, 100 under way at any moment."""
-        return await self._run(tasks, AT_ONCE)
+    async def at_once(self, tasks: int, callers: int = AT_ONCE) -> Timed:
+        """Advance so many new tasks, one for each caller under way at any moment; `callers` divides 100."""
+        return await self._run(tasks, callers)
 
     async def _run(self, tasks: int, workers: int) -> Timed:
         names = await self._opened(tasks)
-        # Worker w takes task numbers that are w modulo 100: no two at once want the lane of one repository.
+        # Worker w takes task numbers that are w modulo the workers: no two at once want the lane of one repository.
         shares = [names[w::workers] for w in range(workers)]
         landed = self._far.landed
         with timed(tasks) as round_:
@@ -57,12 +57,12 @@ class Transitions:
 
 @asynccontextmanager
 async def transitions(
-    path: Path, upstream: Upstream | None = None, join: Join | None = None
+    path: Path, upstream: Upstream | None = None, join: Join | None = None, numbers: Iterator[int] | None = None
 ) -> AsyncIterator[Transitions]:
-    """The product over a journal of its own."""
+    """The product over a journal of its own; `numbers` of its tasks, if other processes open some on the same log."""
     far = FarSide()
     async with open_six(path, far, upstream, join) as journal:
-        yield Transitions(journal, far)
+        yield Transitions(journal, far, numbers or count(1))
 
 
 async def measure(folder: Path, sizes: Sizes, peers: list[Peer]) -> list[Row]:

@@ -32,6 +32,7 @@ class Peer:
     arguments: tuple[str, ...]
     rows: dict[str, str]  # kind of row (P1, P4, P5, P6) -> name of the row that compares with it
     folder: Path = field(default_factory=Path)
+    python: Path = PYTHON
     _process: Process | None = None
 
     def takes_part(self, *kinds: str) -> bool:
@@ -48,7 +49,7 @@ class Peer:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "stderr.txt").open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                PYTHON, _HERE / self.script, self.folder, *self.arguments,
+                self.python, _HERE / self.script, self.folder, *self.arguments,
                 stdin=PIPE, stdout=PIPE, stderr=errors, env=_environment(),
             )  # fmt: skip
 
@@ -113,8 +114,13 @@ def known() -> list[Peer]:
 
 
 def on_server(dsn: str) -> Peer:
-    """DBOS on a PostgreSQL database of its own."""
-    return Peer("DBOS on PostgreSQL", "dbos_peer.py", (dsn,), {"P5": "P14"})
+    """DBOS on a PostgreSQL database of its own, which several processes may share."""
+    return Peer("DBOS on PostgreSQL", "dbos_peer.py", (dsn,), {})
+
+
+def ours_on_server(dsn: str, nth: int, of: int) -> Peer:
+    """The product in one of so many processes on a PostgreSQL database, asked as any other peer."""
+    return Peer("ours on PostgreSQL", "ours.py", (dsn, str(nth), str(of)), {}, python=Path(sys.executable))
 
 
 def installed() -> list[Peer]:
