@@ -87,6 +87,26 @@ async def test_a_duty_that_is_cancelled_while_its_own_work_fails_ends() -> None:
     assert rounds == 1
 
 
+@pytest.mark.proves("TR-9")
+async def test_a_duty_whose_task_group_failed_goes_on() -> None:
+    """On Python 3.11 such a group leaves its task counted as being cancelled, which is not the end of the duty."""
+    clock, rounds = StandingClock(), 0
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise OSError("no such device")
+
+    async def serve() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            async with asyncio.TaskGroup() as runs:
+                runs.create_task(fails())
+
+    await keep("fails", serve, clock)
+    assert rounds == 2 and clock.slept == [REST_S[0]]
+
+
 @pytest.mark.proves("M2")
 async def test_a_single_duty_runs_while_we_lead_and_begins_anew_when_we_lead_again(
     monkeypatch: pytest.MonkeyPatch,
