@@ -1,8 +1,9 @@
 """
 Shows every task's status outside, read from the journal: as it changes, and again now and then (DESIGN 8).
 
-A cursor beside the log says how far the outside was told; what was not told because of a crash is told again, and the
-adapter makes that harmless. The slow round over open tasks mends what somebody changed out there by hand.
+A cursor beside the log says how far the outside was told: it stays before the first event that is still to be told, so
+that what a crash or an outage kept back is told again, and the adapter makes that harmless. The slow round over open
+tasks mends what somebody changed out there by hand.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ PAGE = 500
 REST_S = (2.0, 300.0)
 """First and longest rest of a task whose status could not be shown; doubles."""
 
+KEPT_US = 7 * 24 * 3600 * 1_000_000
+"""How long the cursor waits for a task nobody can show, since every start begins there; open tasks are shown anyway."""
+
 SHOWN = frozenset({
     Kind.OPENED, Kind.HEAD_CHANGED, Kind.STAGE_MOVED, Kind.PARKED, Kind.PAUSED, Kind.RESUMED, Kind.SETTLED,
     Kind.CANCELED, Kind.REOPENED, Kind.OBSERVED,
@@ -58,6 +62,9 @@ class Publisher:
         self._journal, self._name, self._outside, self._again_s = journal, name, outside, again_s
         self._shown: dict[str, int] = {}  # task -> version that was shown last
         self._rests: dict[str, tuple[int, float]] = {}  # task -> times in a row, monotonic second of the next try
+        self._untold: dict[str, tuple[int, int]] = {}  # task that rests -> position and time of the first event untold
+        self._read: int | None = None  # how far the log was read; the cursor may stay behind
+        self._marked = -1
         self._round_s: float | None = None
         self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -73,6 +80,7 @@ class Publisher:
         marked = await self._journal.tools.hosts.marked(f"publish.{self._name}")
         if marked:
             await self._move(marked)
+        self._read, self._marked = None, -1
         while True:
             self._bell.clear()
             await self.round()
@@ -88,14 +96,30 @@ class Publisher:
         if self._round_s is None or now_s - self._round_s >= self._again_s:
             self._round_s = now_s
             await self._everything()
+        if self._read is not None:
+            await self._mark(self._read)
 
     async def _follow(self) -> None:
-        position = await self._cursor()
-        while events := await self._journal.log.events(after=position, limit=CHUNK):
-            position = events[-1].position
-            changed = dict.fromkeys(e.task for e in events if e.task and e.kind in SHOWN)
+        if self._read is None:
+            self._read = await self._cursor()
+        while events := await self._journal.log.events(after=self._read, limit=CHUNK):
+            self._read = events[-1].position
+            changed: dict[str, Event] = {}
+            for event in events:
+                if event.task and event.kind in SHOWN:
+                    changed.setdefault(event.task, event)
             await self._show(task for task in changed if task not in self._rests)
+            for task in changed.keys() & self._rests.keys():
+                self._untold.setdefault(task, (changed[task].position, changed[task].at))
+            await self._mark(self._read)
+
+    async def _mark(self, read: int) -> None:
+        """Move the cursor, but not past what is still to be told: an ended task is in no round over open ones."""
+        oldest_us = self._journal.clock.now_us() - KEPT_US
+        position = min([read, *(at - 1 for at, us in self._untold.values() if us > oldest_us)])
+        if position > self._marked:
             await self._move(position)
+            self._marked = position
 
     async def _cursor(self) -> int:
         """How far the outside was told; whoever begins begins with what is open now, not with all history."""
@@ -134,6 +158,7 @@ class Publisher:
                 shown = False
             if shown:
                 self._rests.pop(task, None)
+                self._untold.pop(task, None)
             else:
                 self._rest(task)
 

@@ -365,20 +365,23 @@ async def test_a_wish_of_the_board_is_followed_once_and_its_echoes_are_a_fixed_p
         assert (len(await d.events("T-1")), len(d.asked)) == (before, 1)
 
 
+@dataclass
+class Screen(Outside):
+    """Shows task, stage and version, while it works."""
+
+    works: bool = True
+    shown: list[tuple[str, str, int]] = field(default_factory=list)
+
+    async def publish(self, status: Status) -> bool:
+        if self.works:
+            self.shown.append((status.subject.task, status.stage, status.version))
+        return self.works
+
+
 @pytest.mark.proves("R75", "R61")
 async def test_the_outside_is_shown_what_the_journal_says_again_after_failure_and_crash(tmp_path: Path) -> None:
-    shown: list[tuple[str, str, int]] = []
-
-    @dataclass
-    class Screen(Outside):
-        works: bool = True
-
-        async def publish(self, status: Status) -> bool:
-            if self.works:
-                shown.append((status.subject.task, status.stage, status.version))
-            return self.works
-
     clock, screen = StandingClock(), Screen()
+    shown = screen.shown
 
     def publisher(journal: Journal) -> Publisher:
         return Publisher(journal, "plane", screen, again_s=900)
@@ -400,3 +403,28 @@ async def test_the_outside_is_shown_what_the_journal_says_again_after_failure_an
     async with desk(tmp_path, three_stages(work="manual", ship="manual"), clock=clock) as d:
         await publisher(d.journal).round()
         assert [(task, stage) for task, stage, _ in shown[2:]] == [("T-1", "done")]
+
+
+@pytest.mark.proves("DC-3", "R75")
+async def test_the_end_of_a_task_that_could_not_be_shown_is_shown_by_the_next_process(tmp_path: Path) -> None:
+    """It is in no round over open tasks: only the cursor remembers it."""
+    screen, clock = Screen(works=False), StandingClock()
+    async with desk(tmp_path, three_stages(work="manual", ship="manual"), clock=clock) as d:
+        p = Publisher(d.journal, "plane", screen, again_s=900)
+        await p.round()  # from here on
+        await d.open("T-1")
+        for _ in range(2):
+            await d.journal.advance("T-1")
+        await p.round()
+        await d.open("T-2")
+        await p.round()  # the cursor does not pass what is untold, whatever follows it; then the process dies
+    screen.works = True
+    async with desk(tmp_path, three_stages(work="manual", ship="manual"), clock=clock) as d:
+        p = Publisher(d.journal, "plane", screen, again_s=900)
+        await p.round()
+        assert {(task, stage) for task, stage, _ in screen.shown} == {("T-1", "done"), ("T-2", "work")}
+        shown = len(screen.shown)
+    async with desk(tmp_path, three_stages(work="manual", ship="manual"), clock=clock) as d:
+        await d.open("T-3")
+        await Publisher(d.journal, "plane", screen, again_s=900).round()
+        assert ("T-1", "done") not in {(task, stage) for task, stage, _ in screen.shown[shown:]}, "told once is enough"
