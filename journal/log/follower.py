@@ -184,6 +184,10 @@ class Follower(Writer):
             self._follow()
         except (JournalError, sqlite3.Error) as error:  # whoever appends next is told
             logger.warning("log_not_followed", path=str(self.path), why=str(error))
+        except (
+            Exception
+        ):  # a bug, here or in the driver: the thread must outlive it, or whoever appends next waits for ever
+            logger.warning("log_not_followed", path=str(self.path), exc_info=True)
 
     def _follow(self) -> None:
         """Take over what other hosts appended, and tell whoever listens."""

@@ -148,6 +148,29 @@ async def test_a_host_that_only_listens_hears_what_others_append(host: Host) -> 
     assert await there.query("SELECT position FROM journal_projections LIMIT 1") == [(3,)]
 
 
+@pytest.mark.proves("M4", "R81")
+async def test_a_driver_that_fails_in_a_way_of_its_own_while_others_are_followed_stops_nobody(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread outlives it: whoever appends afterwards would wait for ever."""
+    a, b = await host(), await host()
+    met = threading.Event()
+    after = PostgresUpstream.after
+
+    def fails(self: PostgresUpstream, position: int, limit: int) -> object:
+        if threading.current_thread().name == "journal-writer" and not met.is_set():
+            met.set()
+            raise RuntimeError("got result for unknown protocol state")
+        return after(self, position, limit)
+
+    monkeypatch.setattr(PostgresUpstream, "after", fails)
+    await written(a, Stream("T-1"), opened())  # which b is told of
+    assert await asyncio.to_thread(met.wait, 20)
+    async with asyncio.timeout(20):
+        await written(b, Stream("T-2"), opened())
+        await written(a, Stream("T-3"), opened())
+
+
 @pytest.mark.proves("S7", "M4")
 async def test_callers_that_come_together_share_commits_and_round_trips(host: Host, database: str) -> None:
     log = await host()

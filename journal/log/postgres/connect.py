@@ -76,7 +76,8 @@ def driver(server: Server) -> ModuleType:
 def failures(server: Server) -> tuple[type[Exception], ...]:
     """What the driver raises when the server refuses or cannot be asked."""
     asyncpg = driver(server)
-    return (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError)  # TimeoutError is an OSError
+    # TimeoutError is an OSError. The driver calls it an internal error when a server dies in the middle of an answer.
+    return (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, EOFError)
 
 
 async def connect(server: Server, name: str, **settings: str) -> Any:

@@ -157,7 +157,7 @@ class PostgresUpstream:
                 if self._in_transaction and answer < 0:
                     self._in_transaction = False
                     await self._uncancelled(db, db.execute("COMMIT", timeout=_NEVER))
-            except failures(self._server) as error:
+            except (Exception, asyncio.CancelledError) as error:  # whatever it is, the server may have done it (S5)
                 if getattr(error, "sqlstate", None) in _GAVE_WAY and not self._in_transaction:
                     continue
                 raise self._failed(error) from error
@@ -180,9 +180,9 @@ class PostgresUpstream:
             db.terminate()
         return await asked
 
-    def _failed(self, error: Exception) -> JournalError:
+    def _failed(self, error: BaseException) -> JournalError:
         """What became of an append that raised: nothing was written, or nobody knows."""
-        if not self._is_lost(error):
+        if isinstance(error, Exception) and not self._is_lost(error):
             return unavailable(self._server, error)
         self._drop()
         return CommitUnknownError(path=self.shown, why=str(error) or type(error).__name__)
