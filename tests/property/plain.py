@@ -161,7 +161,7 @@ class Model:
                 return Waiting
             if not self.there[self.key(step)]:
                 if self.cancel:
-                    return self._park() if self.doubt else self._cancel()
+                    return self._park() if self.doubt or self.loose else self._cancel()
                 if busy and not self.lane:
                     self.owned, self.idle = False, max(0, self.idle - 1)
                     return Waiting
