@@ -52,6 +52,7 @@ class Postgres:
         self.data, self._log = folder / "data", folder / "log"
         self._bin, self._as = binaries(), _without_rights()
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def dsn(self, database: str = "postgres", user: str = OWNER) -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
@@ -77,10 +78,14 @@ class Postgres:
             self._process = subprocess.Popen(
                 argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, **self._as
             )
+        # Whose pipe ends with us, however we end: a worker that is killed leaves no server behind.
+        guard = ["sh", "-c", 'read -r _; kill -INT "$0"', str(self._process.pid)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self._await_ready()
 
     def kill(self) -> None:
         """Kill it and all its processes with SIGKILL: what a crash leaves is left."""
+        self._unguard()
         if self._process is not None:
             pids = [self._process.pid, *_children(self._process.pid)]
             for pid in pids:
@@ -92,6 +97,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Stop it in order, whoever is connected."""
+        self._unguard()
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)
@@ -100,6 +106,13 @@ class Postgres:
             self._process = None
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _unguard(self) -> None:
+        """Before the server ends: its number may be another's afterwards."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
 
     def restart(self, **settings: str) -> None:
         self.stop()
