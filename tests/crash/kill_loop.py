@@ -12,11 +12,10 @@ import json
 import logging
 import os
 import random
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import structlog
 
@@ -28,45 +27,24 @@ from journal.ports import Call
 from journal.results import Parked
 from journal.shell import Ports
 from tests.builders import FileStep, pipeline, step
+from tests.crash.killing import Countdown, Killer
 from tests.property import mutants
 
 STEPS = ("merge_pr", "ratchet", "deploy_init")
 TASKS = 6
 
 
-class Doom:
-    """Stands before the ports of every run; the process dies at a crossing that was drawn before."""
-
-    left = 0
-
-    def __init__(self, ports: Ports) -> None:
-        self._ports = ports
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._ports, name)
-
-        async def call(*args: Any) -> Any:
-            self._cross()
-            result = await method(*args)
-            self._cross()
-            return result
-
-        return call
-
-    def _cross(self) -> None:
-        Doom.left -= 1
-        if Doom.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 async def live(folder: Path, batch: int, doom: int) -> None:
     """One life: every task of the batch at once."""
-    Doom.left = doom
+    countdown = Countdown(doom - 1)
     definition = pipeline(*(step(name, attempts=9) for name in STEPS))
     steps = dict.fromkeys(STEPS, FileStep(folder))
     tasks = [f"T-{batch}-{n}" for n in range(TASKS)]
     async with Journal.open(
-        folder / "journal.db", pipeline=definition, steps=steps, wrap=lambda ports, _: cast("Ports", Doom(ports))
+        folder / "journal.db",
+        pipeline=definition,
+        steps=steps,
+        wrap=lambda ports, _: cast("Ports", Killer(ports, countdown)),
     ) as journal:
         for task in tasks:
             with suppress(TaskExistsError):

@@ -31,27 +31,34 @@ from tests.builders import FileStep, pipeline, step
 STEPS = ("merge_pr", "ratchet", "rebuild", "merge_verified", "deploy_init", "cleanup")
 
 
-class Killer:
-    """Stands before the ports; dies by SIGKILL at a crossing (0 = the way into the first call, 1 = the way out)."""
+class Countdown:
+    """Crossings that are left; at the one that finds none (below 0: never) the process dies by SIGKILL."""
 
-    def __init__(self, ports: Ports, at: int) -> None:
-        self._ports, self._left = ports, at
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def cross(self) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+
+class Killer:
+    """Stands before the ports of a run; each call is two crossings (0 = into the first, 1 = out of it)."""
+
+    def __init__(self, ports: Ports, countdown: Countdown) -> None:
+        self._ports, self._countdown = ports, countdown
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._ports, name)
 
         async def call(*args: Any) -> Any:
-            self._cross()
+            self._countdown.cross()
             result = await method(*args)
-            self._cross()
+            self._countdown.cross()
             return result
 
         return call
-
-    def _cross(self) -> None:
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
 
 
 async def attempt(folder: Path, kill_at: int, *, fresh: bool = False) -> None:
@@ -62,7 +69,7 @@ async def attempt(folder: Path, kill_at: int, *, fresh: bool = False) -> None:
         folder / "journal.db",
         pipeline=definition,
         steps=dict.fromkeys(STEPS, far_side),
-        wrap=lambda ports, _: cast("Ports", Killer(ports, kill_at)),
+        wrap=lambda ports, _: cast("Ports", Killer(ports, Countdown(kill_at))),
     ) as journal:
         if fresh:
             await journal.open_task(NewTask("T-1", "acme/widgets", "feature/1"), actor="operator")
