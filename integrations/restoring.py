@@ -13,9 +13,11 @@ from integrations.host.table import HostTable
 from integrations.settings import Settings
 from integrations.wiring import build
 from journal.clock import SystemClock, SystemIds
+from journal.log.companion import Companion
 from journal.log.postgres.connect import Server
 from journal.log.postgres.upstream import PostgresUpstream
 from journal.log.sqlite import SqliteLog
+from journal.log.upstream import Upstream
 from projections import all_views
 from recovery.restore import OpenLog, Traces
 
@@ -37,31 +39,21 @@ def traces_of(settings: Settings) -> Sequence[Traces]:
 
 def opener(settings: Settings) -> OpenLog:
     """Opens a log for writing as the service does, so that a restored file is as the service will find it."""
-
-    async def open_log(path: Path) -> SqliteLog:
-        return await SqliteLog.open(
-            path,
-            write=True,
-            clock=SystemClock(),
-            new_id=SystemIds().instance,
-            projections=all_views(),
-            companion=HostTable(settings.overlay) if settings.overlay else None,
-        )
-
-    return open_log
+    return lambda path: _open(path, companion=HostTable(settings.overlay) if settings.overlay else None)
 
 
 def follower(server: Server) -> OpenLog:
     """Opens a new copy of the log on a server for writing."""
+    return lambda path: _open(path, upstream=PostgresUpstream(server))
 
-    async def open_log(path: Path) -> SqliteLog:
-        return await SqliteLog.open(
-            path,
-            write=True,
-            clock=SystemClock(),
-            new_id=SystemIds().instance,
-            projections=all_views(),
-            upstream=PostgresUpstream(server),
-        )
 
-    return open_log
+async def _open(path: Path, *, companion: Companion | None = None, upstream: Upstream | None = None) -> SqliteLog:
+    return await SqliteLog.open(
+        path,
+        write=True,
+        clock=SystemClock(),
+        new_id=SystemIds().instance,
+        projections=all_views(),
+        companion=companion,
+        upstream=upstream,
+    )
