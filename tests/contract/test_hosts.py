@@ -275,8 +275,7 @@ async def test_a_process_whose_event_loop_hangs_falls_silent_although_its_thread
     assert postgres.sql(silent, database.rpartition("/")[2]) == "t"
     await until(lambda: hung.refusal() == "")
     spoke = "SELECT extract(epoch FROM clock_timestamp() - max(beat_at)) < 0.7 FROM journal_instances"
-    await asyncio.sleep(0.5)
-    assert postgres.sql(spoke, database.rpartition("/")[2]) == "t"
+    await until(lambda: postgres.sql(spoke, database.rpartition("/")[2]) == "t")
     await hung.close("")
 
 

@@ -21,14 +21,13 @@ import pytest
 
 from integrations.cli.app import main
 from journal.errors import JournalError
-from journal.events import NOBODY, Event
-from journal.ownership import Locks, lock_folder, read_holder
+from journal.events import Event
 from journal.results import Advanced, Unavailable
 from tests.acting import desk, three_stages
 from tests.conftest import Counts, missing
 from tests.contract.test_openapi_fuzz import NEIGHBOURS, SECRETS
 from tests.doubles import gitea
-from tests.e2e.test_worst_days import intact, new
+from tests.e2e.test_worst_days import Reached, intact, new
 from tests.lived import ROOT
 
 KEPT = httpx.Limits(max_connections=40, keepalive_expiry=1)
@@ -133,7 +132,7 @@ def test_on_a_file_system_that_became_read_only_audits_go_on_and_writing_says_wh
 # -- real services -----------------------------------------------------------------------------------------------------
 
 
-class Service:
+class Service(Reached):
     """A real service whose log goes to a file: nobody's pipe fills up."""
 
     def __init__(self, folder: Path, name: str = "service") -> None:
@@ -158,14 +157,6 @@ class Service:
             assert self.process.poll() is None and time.monotonic() < ends_s, self.log.read_text()[-2000:]
             time.sleep(0.05)
         return found
-
-    @property
-    def address(self) -> str:
-        return read_holder(Locks(self.db, NOBODY).writer_path()).address
-
-    @property
-    def token(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {(lock_folder(self.db) / 'local-token').read_text().strip()}"}
 
     def stop(self) -> float:
         """SIGTERM; seconds until it had ended, cleanly."""

@@ -33,12 +33,10 @@ from tests.contract.test_cli_writes import service
 YEAR_US = 365 * 86_400 * 1_000_000
 
 
-@dataclass
-class Running:
-    """A real service."""
+class Reached:
+    """How a service with a database is reached."""
 
     db: Path
-    pid: int
 
     @property
     def address(self) -> str:
@@ -47,6 +45,14 @@ class Running:
     @property
     def token(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {(lock_folder(self.db) / 'local-token').read_text().strip()}"}
+
+
+@dataclass
+class Running(Reached):
+    """A real service."""
+
+    db: Path
+    pid: int
 
     def client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.address, headers=self.token, timeout=60, trust_env=False)
