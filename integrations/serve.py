@@ -39,8 +39,9 @@ from journal import Journal
 from journal.advance import Wrap
 from journal.clock import SystemClock, SystemIds, this_process
 from journal.errors import InvalidInputError, JournalError, StoreUnavailableError
+from journal.locks import LockFile
 from journal.log.port import EventLog
-from journal.ownership import LockFile, Locks, lock_folder
+from journal.ownership import Locks, lock_folder
 from journal.pipeline import Pipeline
 from journal.ports import Clock
 from journal.results import Result, Unavailable
@@ -363,7 +364,7 @@ async def _wait_for_writer(locks: Locks) -> LockFile:
 
     # A daemon: nothing can interrupt a thread that waits in flock, and the process must still be able to end.
     threading.Thread(target=block, name="standby", daemon=True).start()
-    return LockFile(await taken, path)
+    return LockFile(await taken)
 
 
 def local_token(db: Path) -> str:

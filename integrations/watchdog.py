@@ -20,8 +20,9 @@ import structlog
 from journal.clock import start_ticks
 from journal.errors import JournalError
 from journal.journal import Journal
+from journal.locks import Holder, is_held, read_holder
 from journal.log.unit import Side
-from journal.ownership import Holder, Locks, is_held, read_holder, same_ids
+from journal.ownership import Locks, same_ids
 from journal.ports import Clock
 
 logger = structlog.get_logger(__name__)

@@ -61,9 +61,9 @@ from journal.hosts.clock import SharedClock
 from journal.hosts.port import Join
 from journal.hosts.pulse import Pulse
 from journal.journal import Pending
+from journal.locks import LockFile
 from journal.log.postgres.connect import Server, connect
 from journal.log.postgres.upstream import PostgresUpstream
-from journal.ownership import LockFile
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Clock, Gate, StepAdapter

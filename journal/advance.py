@@ -28,7 +28,6 @@ from journal.actions import (
 )
 from journal.engine import Run, learn, next_action
 from journal.events import Owner
-from journal.ownership import read_holder
 from journal.pipeline import Pipeline
 from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Unavailable, Waiting
 from journal.results import Result as Answer
@@ -148,7 +147,7 @@ def _answer(tools: Tools, run: Run, before: Stream, ports: TaskPorts) -> Answer:
         case Ending.DEFERRED:
             tools.log.count("deferred", run.actor, task)
             owner = after.owner  # read only by who had the lock: then it lives on another host
-            holder = f"{owner.run}@{owner.host}:{owner.pid}" if owner else str(read_holder(tools.locks.task_path(task)))
+            holder = f"{owner.run}@{owner.host}:{owner.pid}" if owner else str(tools.locks.holder_of(task))
             return Deferred(task, holder, before.state.epoch)
         case Ending.LOST:
             return LostRace(task, stage, epoch, ports.astray or run.reason)

@@ -66,7 +66,7 @@ async def run_child(
     Run one command to its end, or to its budget, and say how it ended.
 
     When the call returns or is cancelled, the child and its group are dead and reaped; only if the kernel cannot end
-    it, it stays in the term's lock file. A descendant that fled into another session is reported as `left_behind`.
+    it, it stays named beside the term's lock. A descendant that fled into another session is reported as `left_behind`.
 
     Args:
         argv: Program and arguments; never a shell string.
@@ -90,7 +90,7 @@ async def run_child(
         _end_unwatched(process)
         if not isinstance(error, OSError):
             raise
-        # No descriptors left, or the lock file cannot be written. It ran for a moment, so this is no refusal to start.
+        # No descriptors left, or nothing can be told beside the lock. It ran for a moment, so this is no refusal to start.
         return Exit(UNSEEN, b"", f"started, then ended at once: {error}".encode())
     try:
         timed_out = not await child.ends_within(budget_s)
@@ -165,7 +165,7 @@ class _Child:
     def close(self) -> None:
         self._out.close()
         self._err.close()
-        # One that even SIGKILL did not end stays in the lock file: whoever ends the term must not unlock under it.
+        # One that even SIGKILL did not end stays named beside the lock: whoever ends the term must not unlock under it.
         if self._term and self._gone.done():
             self._term.child_ended(self._process.pid)
 

@@ -29,13 +29,14 @@ from journal.errors import (
 from journal.events import Draft, Event, Opened, Owner
 from journal.hosts.ground import ground_of
 from journal.hosts.port import Join, Membership
+from journal.locks import LockFile, read_holder
 from journal.log.companion import Companion
 from journal.log.rows import Redact
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Astray, Unit, Written
 from journal.log.upstream import Upstream
 from journal.logs import leave_values_out
-from journal.ownership import LockFile, Locks, is_held, read_holder
+from journal.ownership import Locks
 from journal.pipeline import Pipeline
 from journal.ports import Clock, Gate, Ids, StepAdapter
 from journal.projection import Projection
@@ -243,7 +244,7 @@ class Journal:
 
     async def driven(self, stream: Stream) -> bool:
         """Somebody drives the task at this moment, here or on another host; for showing and deferring."""
-        if is_held(self.locks.task_path(stream.task)):
+        if self.locks.is_held(stream.task):
             return True
         return stream.owner is not None and await self.standing(stream.owner) is Standing.ALIVE
 
@@ -271,7 +272,7 @@ class Journal:
         """Our last word to the hosts: nothing of us is left, if no child of a run lives on."""
         hosts, self._membership = self._membership, None
         if hosts is not None:
-            left = any(is_held(self.locks.task_path(task)) for task in self.tools.outlived)
+            left = any(self.locks.is_held(task) for task in self.tools.outlived)
             await hosts.close("" if left else LAST_WORD)
 
     # -- tasks --------------------------------------------------------------------------------------------------------

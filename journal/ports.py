@@ -44,11 +44,11 @@ class Term(Protocol):
         ...
 
     def child_started(self, group: int) -> None:
-        """Write the process group into the lock file, so that a reaper can end it."""
+        """Tell the process group beside the lock, so that a reaper can end it."""
         ...
 
     def child_ended(self, group: int) -> None:
-        """Take the process group out of the lock file again."""
+        """No longer tell it."""
         ...
 
 

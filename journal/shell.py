@@ -36,10 +36,11 @@ from journal.children import kill_group
 from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft, Owner
 from journal.hosts.port import Alone, Hosts
+from journal.locks import TaskLock
 from journal.log.port import EventLog
 from journal.log.unit import Astray, Moved, Taken, Unit, Written
 from journal.names import MAX_INTEGER, shown
-from journal.ownership import LockFile, Locks, held_for_s, is_held, read_holder, same_ids
+from journal.ownership import Locks, held_for_s, same_ids
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
 from journal.stream import Stream
@@ -114,7 +115,7 @@ class TaskPorts:
     def __init__(self, tools: Tools, task: str, actor: str, run: str, bystander: Term | None = None) -> None:
         self._tools, self._task, self._actor, self._run = tools, task, actor, run
         self._bystander = bystander
-        self._lock: LockFile | None = None
+        self._lock: TaskLock | None = None
         self.running: Running | None = None
         self.stream = Stream(task)
         self.astray = ""  # why a unit was refused although the stream had not moved
@@ -128,13 +129,12 @@ class TaskPorts:
             if current := asyncio.current_task():
                 self.running = self._tools.running[self._task] = Running(current)
             return Locked()
-        holder = read_holder(self._tools.locks.task_path(self._task))
+        holder = self._tools.locks.holder_of(self._task)
         return Busy(overdue=self._actor == "reaper" and held_for_s(holder) > self._tools.max_running_s)
 
     async def end_holder(self) -> Ended:
-        """Cancel the run if it is ours, kill the process groups that the lock file names, give the lock a moment."""
-        path = self._tools.locks.task_path(self._task)
-        holder = read_holder(path)
+        """Cancel the run if it is ours, kill the process groups that are told of it, give the lock a moment."""
+        holder = self._tools.locks.holder_of(self._task)
         run = self._tools.running.get(self._task)
         if run is not None and run.work is not asyncio.current_task():
             run.end(f"ended by {self._actor}: it held the task too long")
@@ -144,7 +144,7 @@ class TaskPorts:
                 kill_group(group)
         clock = self._tools.clock
         deadline_s = clock.monotonic_s() + END_GRACE_S
-        while is_held(path) and clock.monotonic_s() < deadline_s:
+        while self._tools.locks.is_held(self._task) and clock.monotonic_s() < deadline_s:
             await clock.sleep(_END_POLL_S)
         return Ended()
 

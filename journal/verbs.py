@@ -32,7 +32,6 @@ from journal.events import (
     Settled,
 )
 from journal.log.unit import Astray, Unit, Written
-from journal.ownership import read_holder
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan
 from journal.results import Deferred, Done, LostRace, Refused
@@ -153,7 +152,7 @@ async def change_head(
     try:
         if not isinstance(await ports.take_lock(), Locked):
             tools.log.count("deferred", actor, task)
-            return Deferred(task, str(read_holder(tools.locks.task_path(task))), 0)
+            return Deferred(task, str(tools.locks.holder_of(task)), 0)
         seen = await ports.read()
         if seen.state.owner and seen.owner is Standing.ALIVE:
             tools.log.count("deferred", actor, task)

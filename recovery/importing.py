@@ -17,6 +17,7 @@ from pathlib import Path
 from journal.chain import GENESIS
 from journal.errors import DamagedError, InvalidInputError, NotWriterError, StoreUnavailableError
 from journal.events import Owner
+from journal.locks import read_holder
 from journal.log import anchor
 from journal.log.connection import open_writer
 from journal.log.offline import open_evidence
@@ -24,7 +25,7 @@ from journal.log.rows import INSERT, as_far_as_known
 from journal.log.schema import COLUMNS
 from journal.log.upstream import Upstream, mark_copy
 from journal.names import shown
-from journal.ownership import Locks, read_holder
+from journal.ownership import Locks
 from journal.ports import Anchor
 from recovery.export import checked_rows, read_preamble
 from recovery.restore import OpenLog

@@ -15,7 +15,8 @@ import structlog
 from journal.children import kill_group
 from journal.errors import JournalError
 from journal.journal import Journal
-from journal.ownership import LockFile, held_for_s, is_held, read_holder, same_ids
+from journal.locks import LockFile, read_holder
+from journal.ownership import held_for_s, same_ids
 from projections.base import ask
 from projections.lookup import open_places, owned_places
 from recovery.jobs import MAX_LOSSES, Job, Jobs, JobState, backoff_s, lock_path
@@ -91,15 +92,14 @@ class Reaper:
     async def _look_at_owners(self) -> None:
         met: dict[str, str] = {}
         for place in await ask(self._journal.log, owned_places(LISTED)):
-            path = self._journal.locks.task_path(place.task)
-            if not is_held(path):
+            if not self._journal.locks.is_held(place.task):
                 if self._left_to_startup(place.task):
                     continue
                 if not await self._journal.mine(await self._journal.log.read(place.task)):
                     continue  # it lives on another host, or is another's to take up
                 self.runs.start(place.task, "owner gone")
                 continue
-            holder = read_holder(path)
+            holder = self._journal.locks.holder_of(place.task)
             if held_for_s(holder) > self._journal.tools.max_running_s:
                 self.runs.start(place.task, "overdue")
                 continue
@@ -115,8 +115,8 @@ class Reaper:
         while places := await ask(self._journal.log, open_places(after, LISTED)):
             after = places[-1].entered
             for place in places:
-                path = self._journal.locks.task_path(place.task)
-                if not place.hold and is_held(path) and held_for_s(read_holder(path)) > limit_s:
+                locks = self._journal.locks
+                if not place.hold and locks.is_held(place.task) and held_for_s(locks.holder_of(place.task)) > limit_s:
                     self.runs.start(place.task, "overdue")
 
     # -- jobs ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import structlog
 
 from journal.errors import JournalError
 from journal.journal import Journal
-from journal.ownership import is_held
 from journal.pipeline import Edge
 from projections.base import ask
 from projections.lookup import Place, open_places
@@ -103,7 +102,7 @@ class Reconciler:
             lane = self._journal.pipeline.lane_of(edge, stream.subject)
             if lanes.get(lane, place.task) != place.task:
                 continue  # it waits its turn
-            if is_held(self._journal.locks.task_path(place.task)):
+            if self._journal.locks.is_held(place.task):
                 self._journal.log.count("deferred", "reconciler", place.task)
                 continue
             if self.runs.start(place.task, "missed edge", expect=place.stage):

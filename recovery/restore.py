@@ -20,13 +20,14 @@ import structlog
 
 from journal.errors import DamagedError, InvalidInputError, JournalError, NotWriterError, StoreUnavailableError
 from journal.events import Draft, IncarnationStarted, Owner
+from journal.locks import read_holder
 from journal.log import anchor, poison
 from journal.log.backup import back_up
 from journal.log.offline import open_evidence
 from journal.log.sqlite import SqliteLog
 from journal.log.unit import Unit, Written
 from journal.names import shown
-from journal.ownership import Locks, is_held, read_holder
+from journal.ownership import Locks
 from journal.ports import Anchor, Clock
 from journal.stream import Stream
 from recovery.verify import verify
@@ -286,9 +287,8 @@ def _check_places(db: Path, source: Path) -> None:
 
 def _no_children(db: Path, locks: Locks) -> None:
     """A step's child that outlived its service holds its task's lock: what it does belongs to the file it began in."""
-    for path in sorted((locks.folder / "tasks").glob("*.lock")):
-        if is_held(path):
-            raise NotWriterError(path=str(db), holder=f"a child of {read_holder(path)}, which holds {path.name}")
+    for task in locks.left_behind():
+        raise NotWriterError(path=str(db), holder=f"a child of {locks.holder_of(task)}, which holds task {task}")
 
 
 def _swap(db: Path, staging: Path, clock: Clock) -> Path | None:

@@ -49,9 +49,10 @@ def _unpoison(out: Output, path: Path) -> int:
     from integrations.cli.exits import LATER, NO, YES
     from integrations.cli.output import complain
     from journal.events import NOBODY
+    from journal.locks import is_held, read_holder
     from journal.log import poison
     from journal.log.offline import open_evidence
-    from journal.ownership import Locks, is_held, read_holder
+    from journal.ownership import Locks
     from recovery.verify import verify
 
     reason = poison.reason(path)

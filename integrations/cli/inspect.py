@@ -87,9 +87,9 @@ def explain(ctx: typer.Context, task: Annotated[str, typer.Argument(help="The ta
 def _held(db: Path, task: str) -> bool | None:
     """Whether the task's lock is held; None where the locks do not lie beside the file (a copy)."""
     from journal.events import NOBODY
-    from journal.ownership import Locks, is_held, lock_folder
+    from journal.ownership import Locks, lock_folder
 
-    return is_held(Locks(db, NOBODY).task_path(task)) if lock_folder(db).is_dir() else None
+    return Locks(db, NOBODY).is_held(task) if lock_folder(db).is_dir() else None
 
 
 def _mode(options: Given, db: Path, found: Audit) -> str:

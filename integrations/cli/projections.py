@@ -74,8 +74,9 @@ def _rebuild(out: Output, path: Path, *, follows: bool) -> None:
 
     from journal.clock import SystemIds, this_process
     from journal.errors import NotWriterError, StoreUnavailableError
+    from journal.locks import read_holder
     from journal.log.connection import open_writer
-    from journal.ownership import Locks, read_holder
+    from journal.ownership import Locks
     from journal.projection import catch_up
     from projections import all_views
 

@@ -8,8 +8,9 @@ from typing import Any
 from integrations.cli import exits
 from journal.errors import InvalidInputError, NotWriterError, StoreUnavailableError, UnknownTaskError
 from journal.events import NOBODY
+from journal.locks import Holder, is_held, read_holder
 from journal.names import shown
-from journal.ownership import Holder, Locks, is_held, lock_folder, read_holder
+from journal.ownership import Locks, lock_folder
 
 CONNECT_S = 5.0
 ANSWER_S = 630.0

@@ -26,7 +26,6 @@ from journal.clock import SystemClock
 from journal.errors import InvalidInputError, JournalError, StoreUnavailableError
 from journal.journal import Journal, NewTask, Pending
 from journal.names import shown
-from journal.ownership import is_held
 from journal.ports import Clock
 from journal.results import Advanced, Done, LostRace, Refused, Result, Unavailable
 from journal.state import TaskState
@@ -142,7 +141,7 @@ class HostBridge:
     async def _check_row(self, journal: Journal, task: str) -> None:
         """Somebody may have written the stage past the journal: then a person must hear of it."""
         stream, row = await journal.log.read(task), await row_of(journal, self._table, task)
-        ours = bool(stream.version) and not stream.state.ended and not is_held(journal.locks.task_path(task))
+        ours = bool(stream.version) and not stream.state.ended and not journal.locks.is_held(task)
         if ours and (row is None or row.stage != stream.state.stage):
             await leave_astray(journal, task, row, catch_up=False)
 
@@ -152,7 +151,7 @@ class HostBridge:
         """Somebody is busy with the task: the host's registry says so, or a transition holds its lock."""
         if self._earlier.is_alive(task):
             return True
-        return self._journal is not None and is_held(self._journal.locks.task_path(task))
+        return self._journal is not None and self._journal.locks.is_held(task)
 
     def claimable(self, task: str) -> bool:
         """

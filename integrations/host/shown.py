@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from journal.journal import Journal
-from journal.ownership import is_held
 from projections.base import ask
 from projections.queue import Snapshot, snapshot
 
@@ -17,7 +16,7 @@ async def queue_block(journal: Journal) -> dict[str, Any]:
     seen = await _snapshot(journal)
     held: list[dict[str, Any]] = orjson.loads(seen.held)
     for each in held:
-        each["alive"] = is_held(journal.locks.task_path(each["task"]))
+        each["alive"] = journal.locks.is_held(each["task"])
     return {
         "enabled": True,
         "held": held,

@@ -14,7 +14,7 @@ from integrations.http.problems import Problem
 from journal import names
 from journal.errors import UnknownTaskError
 from journal.journal import Journal
-from journal.ownership import is_held, read_holder
+from journal.locks import read_holder
 from journal.stream import Stream
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many.")]
@@ -55,7 +55,7 @@ def lives(service: Service, task: str, owner: str) -> bool:
         task: Its id.
         owner: The process that owns it, as the log has it; "" = nobody.
     """
-    if is_held(service.locks.task_path(task)):
+    if service.locks.is_held(task):
         return True
     return service.journal is not None and service.journal.tools.hosts.lives(owner)
 

@@ -20,7 +20,7 @@ from journal import Journal
 from journal.children import Exit, child_env, run_child
 from journal.errors import InvalidInputError, JournalError
 from journal.events import Event
-from journal.ownership import LockFile, is_held
+from journal.locks import LockFile
 from journal.words import Kind
 from projections.base import ask
 from projections.lookup import Place, place_of, without_job
@@ -179,7 +179,7 @@ class JobWorker:
         """Whether the task still waits for it. If that cannot be told, the job is run: it does no harm (TR-9)."""
         try:
             place = await ask(self._journal.log, place_of(job.task))
-            if is_held(self._journal.locks.task_path(job.task)):
+            if self._journal.locks.is_held(job.task):
                 return False
         except (JournalError, OSError):
             logger.warning("job_claimed_blindly", task=job.task, stage=job.stage, exc_info=True)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from journal.errors import DamagedError, StoreUnavailableError
 from journal.events import NOBODY
+from journal.locks import is_held
 from journal.log.connection import open_reader, unavailable
-from journal.ownership import Locks, is_held
+from journal.ownership import Locks
 
 _SIDES = ("-wal", "-journal")
 _TRIES = 3

@@ -20,7 +20,6 @@ from journal.errors import NotWriterError, PipelineError, TaskExistsError
 from journal.events import Acquired, Draft, Event, Intended, Observed, Parked, Paused, Released, Resumed
 from journal.journal import NewTask
 from journal.log.unit import Unit
-from journal.ownership import is_held
 from journal.pipeline import Pipeline
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter
 from journal.results import (
@@ -117,7 +116,7 @@ async def of_kind(journal: Journal, kind: Kind, task: str = "T-1") -> list[Event
 
 
 def free(journal: Journal, task: str = "T-1") -> bool:
-    return not is_held(journal.locks.task_path(task)) and not journal.tools.running
+    return not journal.locks.is_held(task) and not journal.tools.running
 
 
 # -- the good path --------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import pytest
 
 from integrations.cli.app import main
 from journal.events import NOBODY
-from journal.ownership import LockFile, Locks
+from journal.locks import LockFile
+from journal.ownership import Locks
 from tests.lived import HOSTILE, ROOT, TASKS, lived
 
 INSPECT = {

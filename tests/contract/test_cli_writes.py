@@ -23,9 +23,10 @@ from integrations.cli.init import TEMPLATE
 from integrations.settings import FileSettings, load
 from integrations.wiring import build
 from journal.events import NOBODY
+from journal.locks import LockFile
 from journal.log import poison
 from journal.log.ground import Mount, mount_of, wal_reset_bug
-from journal.ownership import LockFile, Locks, lock_folder
+from journal.ownership import Locks, lock_folder
 from tests.lived import ROOT, lived
 
 OPEN = ("--repo", "acme/widgets", "--branch", "feature/one")

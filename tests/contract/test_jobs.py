@@ -13,7 +13,7 @@ import pytest
 from integrations.settings import load
 from integrations.wiring import build
 from journal.errors import InvalidInputError
-from journal.ownership import LockFile
+from journal.locks import LockFile
 from journal.results import Done
 from journal.words import Kind
 from recovery.jobs import JobState, lock_path
@@ -180,11 +180,21 @@ async def test_one_task_whose_ownership_cannot_be_told_stops_nobody_else(tmp_pat
         for task in ("T-1", "T-2", "T-3"):
             await d.open(task)
         lock_path(d.journal.locks, "T-1").mkdir(parents=True)  # its job can never be locked
-        d.journal.locks.task_path("T-2").mkdir(parents=True)  # whether it is owned cannot be asked: the job runs
         await work_off(d, *python(NOTE), str(tmp_path / "{task}"), per_repository=9)
         assert [notes(tmp_path / task) for task in ("T-1", "T-2", "T-3")] == [0, 1, 1]
-        assert await d.stage("T-3") == "ship"
-        assert await d.stage("T-2") == "work"  # the advance fails closed
+        assert await d.stage("T-3") == await d.stage("T-2") == "ship"
+
+
+@pytest.mark.proves("TR-9", "E5")
+async def test_where_nobody_can_be_asked_who_owns_a_task_jobs_run_and_no_stage_moves(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        await d.open("T-1")
+        tasks = d.journal.locks.tasks_path()
+        tasks.unlink(missing_ok=True)
+        tasks.mkdir(parents=True)
+        await work_off(d, *python(NOTE), str(tmp_path / "{task}"))
+        assert notes(tmp_path / "T-1") == 1
+        assert await d.stage("T-1") == "work"  # the advance fails closed
 
 
 @pytest.mark.proves("R96")

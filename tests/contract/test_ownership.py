@@ -25,7 +25,8 @@ from journal import Journal
 from journal.clock import this_process
 from journal.errors import NotWriterError
 from journal.events import Owner
-from journal.ownership import Holder, LockFile, Locks, held_for_s, is_held, read_holder, same_ids
+from journal.locks import LockFile, is_held, read_holder
+from journal.ownership import Locks, held_for_s, same_ids
 from tests.builders import pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -128,10 +129,10 @@ def test_inside_one_process_the_second_taker_is_turned_away_and_others_are_not(l
     again = locks.take_task("T-1", "reaper", "run-4")
     assert again is not None
     first.release()
-    assert is_held(locks.task_path("T-1"))
+    assert locks.is_held("T-1")
     again.release()
     other.release()
-    assert not is_held(locks.task_path("T-1"))
+    assert not locks.is_held("T-1")
 
 
 @pytest.mark.proves("E5", "TR-6", "FR-1", "R38")
@@ -167,7 +168,7 @@ def test_a_child_inherits_the_task_and_outlives_its_killed_owner(
     locks: Locks, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start(PARENT, tmp_path / "journal.db", "die")
-    (child,) = read_holder(locks.task_path("T-1")).groups
+    (child,) = locks.holder_of("T-1").groups
     process.kill()
     process.wait()
     assert locks.take_task("T-1", "startup", "run-1") is None  # the successor defers
@@ -186,7 +187,7 @@ def test_a_term_that_ends_with_a_child_alive_leaves_the_lock_to_the_child(
     process = start(PARENT, tmp_path / "journal.db", "release")
     assert process.stdout is not None
     assert process.stdout.readline() == "released\n"
-    (child,) = read_holder(locks.task_path("T-1")).groups
+    (child,) = locks.holder_of("T-1").groups
     assert locks.take_task("T-1", "worker", "run-1") is None
     os.kill(child, signal.SIGKILL)
     pidfd_ends(child)
@@ -205,7 +206,7 @@ def test_unlocking_frees_every_copy_of_the_descriptor(locks: Locks) -> None:
     taken = locks.take_task("T-1", "worker", "run-2")
     assert taken is not None
     os.close(copy)
-    assert is_held(locks.task_path("T-1"))
+    assert locks.is_held("T-1")
     taken.release()
 
 
@@ -215,7 +216,7 @@ def test_no_child_gets_a_lock_that_it_was_not_given(locks: Locks) -> None:
     writer = locks.take_writer("journal")
     assert lock is not None
     assert writer is not None
-    held = [str(locks.task_path("T-1")), str(locks.writer_path())]
+    held = [str(locks.tasks_path()), str(locks.writer_path())]
     ran = subprocess.run(
         [sys.executable, "-c", "import os; print([os.readlink(f'/proc/self/fd/{f}') for f in (3,4,5,6,7,8,9)"
          " if os.path.lexists(f'/proc/self/fd/{f}')])"],
@@ -254,17 +255,19 @@ def test_no_child_gets_a_lock_that_it_was_not_given(locks: Locks) -> None:
         "null",
     ],
 )
-def test_what_a_lock_file_says_never_keeps_a_free_task_from_being_taken(locks: Locks, written: object) -> None:
-    path = locks.task_path("T-1")
+def test_what_is_told_of_a_holder_never_keeps_a_free_task_from_being_taken(locks: Locks, written: object) -> None:
+    path = locks.record_path("T-1")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(written))
-    holder = read_holder(path)
+    holder = locks.holder_of("T-1")
     assert all(type(group) is int and group > 1 for group in holder.groups)
     assert held_for_s(holder) >= 0
     assert str(holder)
     lock = locks.take_task("T-1", "worker", "run-1")
     assert lock is not None
-    assert read_holder(path).run == "run-1"
+    assert locks.holder_of("T-1").run == "run-1"
+    assert lock.fd > 0  # a child may inherit it: from now on others read whose it is, too
+    assert Locks(locks.folder.with_suffix(""), ME).holder_of("T-1").run == "run-1"
     lock.release()
 
 
@@ -291,50 +294,79 @@ def test_a_machine_that_hides_its_boot_id_still_works(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("task", ["../../x", "a/b", "..", ".", "-rf", "%2e%2e", "T-1\0", "x" * 60, "A:b"])
 def test_no_task_id_names_a_file_outside_the_folder(locks: Locks, task: str) -> None:
     """The ids are checked at the edge as well; here none of them could do harm."""
-    path = locks.task_path(task)
+    path = locks.record_path(task)
     assert path.resolve().parent == (locks.folder / "tasks").resolve()
-    assert path.name != "writer.lock"
+    lock = locks.take_task(task, "worker", "run-1")
+    assert lock is not None
+    assert locks.is_held(task)
+    lock.release()
 
 
 @pytest.mark.proves("E5")
 def test_ids_that_differ_in_case_only_share_a_lock(locks: Locks) -> None:
-    assert locks.task_path("T-1") == locks.task_path("t-1")
+    lock = locks.take_task("T-1", "worker", "run-1")
+    assert lock is not None
+    assert locks.take_task("t-1", "worker", "run-2") is None
+    assert locks.holder_of("t-1").run == "run-1"
+    lock.release()
+
+
+@pytest.mark.proves("E5")
+def test_a_thousand_tasks_leave_one_file_behind(locks: Locks) -> None:
+    """A file for each would be a million for a million tasks."""
+    held = [locks.take_task(f"T-{n}", "worker", "run-1") for n in range(1000)]
+    assert all(held)
+    for lock in held:
+        assert lock is not None
+        lock.release()
+    assert [path.name for path in locks.folder.rglob("*")] == ["tasks.lock"]
+    assert locks.tasks_path().stat().st_size == 0
 
 
 @pytest.mark.proves("E5")
 def test_a_link_in_the_place_of_a_lock_file_is_not_followed(locks: Locks, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("keep")
-    path = locks.task_path("T-1")
-    path.parent.mkdir(parents=True)
-    path.symlink_to(target)
+    record = locks.record_path("T-1")
+    record.parent.mkdir(parents=True)
+    record.symlink_to(target)
+    lock = locks.take_task("T-1", "worker", "run-1")
+    assert lock is not None
+    assert lock.fd > 0  # whatever cannot be told is no reason to give the lock up
+    lock.child_started(4711)
+    assert target.read_text() == "keep"
+    locks.tasks_path().unlink()
+    locks.tasks_path().symlink_to(target)
     with pytest.raises(OSError, match="symbolic link"):
         locks.take_task("T-1", "worker", "run-1")
-    assert target.read_text() == "keep"
 
 
 @pytest.mark.proves("E5")
 def test_a_lock_on_a_file_that_was_swapped_meanwhile_is_none(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever removes the folder under us must not make two holders that never meet."""
-    path = locks.task_path("T-1")
-    flock = fcntl.flock
+    take: dict[str, Callable[[], object]] = {
+        "flock": lambda: LockFile.take(locks.writer_path()),
+        "fcntl": lambda: locks.take_task("T-1", "worker", "run-1"),
+    }
+    for call, path in (("flock", locks.writer_path()), ("fcntl", locks.tasks_path())):
+        real = getattr(fcntl, call)
 
-    def swapped_first(fd: int, how: int) -> None:
-        monkeypatch.setattr("journal.ownership.fcntl.flock", flock)
-        path.unlink()
-        path.touch()
-        flock(fd, how)
+        def swapped_first(fd: int, *how: Any, path: Path = path, call: str = call, real: Any = real) -> object:
+            monkeypatch.setattr(f"journal.locks.fcntl.{call}", real)
+            path.unlink()
+            path.touch()
+            return real(fd, *how)
 
-    monkeypatch.setattr("journal.ownership.fcntl.flock", swapped_first)
-    assert LockFile.take(path) is None
-    assert LockFile.take(path) is not None
+        monkeypatch.setattr(f"journal.locks.fcntl.{call}", swapped_first)
+        assert take[call]() is None
+        assert take[call]() is not None
 
 
 @pytest.mark.proves("FR-6", "S10")
-def test_a_lock_file_is_always_whole_however_much_it_said_before(locks: Locks) -> None:
+def test_what_is_told_is_always_whole_however_much_was_told_before(locks: Locks) -> None:
     lock = locks.take_task("T-1", "worker", "run-1")
     assert lock is not None
-    path = locks.task_path("T-1")
+    path = locks.record_path("T-1")
     groups = list(range(1000, 1400))
     for group in groups:
         lock.child_started(group)
@@ -343,10 +375,9 @@ def test_a_lock_file_is_always_whole_however_much_it_said_before(locks: Locks) -
         lock.child_ended(group)
     assert read_holder(path) == replace(read_holder(path), run="run-1", groups=(1000,))
     lock.child_ended(1000)
-    lock.release()
-    assert path.exists()  # never deleted
     assert read_holder(path).actor == "worker"
-    assert Holder() != read_holder(path)
+    lock.release()
+    assert not path.exists()  # nobody is left that it could tell of
 
 
 @pytest.mark.proves("S4", "E5", "R27", "R38", "TR-6")

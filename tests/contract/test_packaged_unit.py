@@ -23,7 +23,8 @@ import httpx
 import pytest
 
 from journal.events import NOBODY
-from journal.ownership import Locks, read_holder
+from journal.locks import read_holder
+from journal.ownership import Locks
 from tests.conftest import need_tool
 from tests.lived import ROOT
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from journal.events import Parked
-from journal.ownership import Holder, is_held
+from journal.locks import Holder, LockFile, TaskLock, is_held
+from journal.ownership import Locks
 from journal.ports import Call, Reply
 from journal.words import Cause, Kind, Outcome
 from recovery.jobs import MAX_LOSSES, JobState, lock_path
@@ -99,27 +99,25 @@ async def test_what_startup_has_in_its_queue_is_left_to_it(tmp_path: Path) -> No
         assert d.asked == [("T-1", "reaper", "")]
 
 
-HOLDER = (
-    "import fcntl, sys, time; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
-)
+HOLDER = "import time; print('held', flush=True); time.sleep(60)"
 
 
 @contextmanager
-def held_by_a_process(d: Desk, path: Path, *, for_s: int, named: bool) -> Iterator[int]:
-    """A process of its own group holds a lock since long ago; the lock file names its group, or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    process = subprocess.Popen(
-        [*python(HOLDER), str(fd)], pass_fds=(fd,), start_new_session=True, stdout=subprocess.PIPE
-    )
+def held_by_a_process(
+    d: Desk, lock: LockFile | TaskLock | None, record: Path, *, for_s: int, named: bool
+) -> Iterator[int]:
+    """A process of its own group, left behind by another one, holds a lock since long ago; it is named, or nothing."""
+    assert lock is not None
+    process = subprocess.Popen(python(HOLDER), pass_fds=(lock.fd,), start_new_session=True, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
+        lock.child_started(process.pid)
+        lock.release()  # our descriptor only
         now = d.journal.locks.holder("worker", run="stuck")
         groups = (process.pid,) if named else ()
         holder = replace(now, held_since_s=now.held_since_s - for_s, groups=groups, instance="of-another-process")
-        os.pwrite(fd, json.dumps({f: getattr(holder, f) for f in Holder.__slots__}).encode(), 0)
-        os.close(fd)
+        record.write_text(json.dumps({f: getattr(holder, f) for f in Holder.__slots__}))
         yield process.pid
     finally:
         process.kill()
@@ -134,11 +132,10 @@ async def test_whoever_hangs_between_lock_and_journal_is_ended_past_the_budget_a
 ) -> None:
     async with desk(tmp_path, three_stages(ship="auto")) as d:
         await d.open("T-1", stage="ship")
-        path = d.journal.locks.task_path("T-1")
-        with held_by_a_process(d, path, for_s=5300, named=True):
+        with task_held_by_a_process(d, for_s=5300, named=True):
             await reap(reaper(d))
             assert d.asked == []  # not overdue yet
-        with held_by_a_process(d, path, for_s=5401, named=True) as group:
+        with task_held_by_a_process(d, for_s=5401, named=True) as group:
             await reap(reaper(d))
             assert not lives(group)
         assert await d.stage("T-1") == "done"
@@ -151,7 +148,7 @@ async def test_whoever_hangs_between_lock_and_journal_is_ended_past_the_budget_a
 async def test_a_lock_that_does_not_come_free_parks_the_task_once_and_drives_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path, three_stages(ship="auto"), clock=StandingClock()) as d:
         await d.open("T-1", stage="ship")
-        with held_by_a_process(d, d.journal.locks.task_path("T-1"), for_s=5401, named=False) as group:
+        with task_held_by_a_process(d, for_s=5401, named=False) as group:
             r = reaper(d)
             await reap(r, rounds=3)
             assert lives(group)  # nothing names it, so nothing of it is touched
@@ -180,12 +177,16 @@ async def test_a_hung_run_of_this_process_is_cancelled_past_the_budget_with_the_
 
 
 def age(d: Desk, task: str, by_s: int) -> None:
-    """Let a lock file say that the lock was taken so much earlier."""
-    path = d.journal.locks.task_path(task)
-    told = json.loads(path.read_bytes())
-    told["held_since_s"] -= by_s
-    with path.open("r+b") as file:
-        file.write(json.dumps(told).encode().ljust(1024))
+    """Let the lock have been taken so much earlier."""
+    lock = d.journal.locks._ours[task.lower()]
+    lock.holder = replace(lock.holder, held_since_s=lock.holder.held_since_s - by_s)
+
+
+def task_held_by_a_process(d: Desk, *, for_s: int, named: bool) -> AbstractContextManager[int]:
+    """As another service on the same folder left it."""
+    locks = Locks(d.journal.log.path, d.journal.me)
+    lock = locks.take_task("T-1", "worker", "stuck")
+    return held_by_a_process(d, lock, locks.record_path("T-1"), for_s=for_s, named=named)
 
 
 # -- jobs -----------------------------------------------------------------------------------------------------------
@@ -250,11 +251,13 @@ async def test_a_job_that_outlived_its_service_is_left_alone_until_its_time_is_u
         await d.jobs.queue("T-1", "acme/widgets", "work", 1)
         await lost_job(d)
         path = lock_path(d.journal.locks, "T-1")
-        with held_by_a_process(d, path, for_s=60, named=True) as group:
+        with held_by_a_process(d, LockFile.take(path), path, for_s=60, named=True) as group:
             await reap(reaper(d), rounds=3)
             assert lives(group)
             assert len(await d.jobs.in_state(JobState.RUNNING)) == 1
-        with held_by_a_process(d, path, for_s=66, named=True) as group:  # its 5 s and a minute's grace are over
+        with held_by_a_process(
+            d, LockFile.take(path), path, for_s=66, named=True
+        ) as group:  # its 5 s and a minute's grace are over
             await reap(reaper(d))
             for _ in range(400):
                 if not is_held(path):

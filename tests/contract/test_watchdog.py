@@ -24,7 +24,8 @@ from journal.clock import SystemClock, this_process
 from journal.errors import InvalidInputError
 from journal.events import Event
 from journal.journal import Journal, NewTask
-from journal.ownership import Locks, read_holder
+from journal.locks import read_holder
+from journal.ownership import Locks
 from journal.projection import Projection
 from tests.acting import desk, lives, three_stages
 from tests.builders import FileStep, StandingClock

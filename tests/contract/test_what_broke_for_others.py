@@ -125,8 +125,8 @@ def test_a_task_that_another_user_holds_is_not_free_and_what_may_not_be_asked_is
         holder.kill()
     lock = ours.take_task("T-1", "reaper", "run-1")
     assert lock is not None
-    ours.task_path("T-1").chmod(0o600)
-    os.chown(ours.task_path("T-1"), 0, 0)
+    ours.tasks_path().chmod(0o600)
+    os.chown(ours.tasks_path(), 0, 0)
     with looks(shared, before=as_nobody) as other:
         assert said(other) == "cannot tell"
         other.kill()

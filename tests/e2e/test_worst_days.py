@@ -17,8 +17,9 @@ import httpx
 import pytest
 
 from journal.events import NOBODY
+from journal.locks import read_holder
 from journal.log.offline import open_evidence
-from journal.ownership import Locks, lock_folder, read_holder
+from journal.ownership import Locks, lock_folder
 from journal.results import Advanced, Waiting
 from journal.words import Fact
 from projections import all_views
