@@ -58,6 +58,7 @@ REMOVES = {
     "journal/log/backup.py",  # a part
     "journal/log/offline.py",  # a private copy
     "journal/log/poison.py",  # lifted by a person
+    "journal/locks.py",  # who held a lock that is given back
     "recovery/importing.py",  # a part
     "recovery/restore.py",  # what lies beside a journal that is replaced
 }
