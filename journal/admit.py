@@ -7,33 +7,20 @@ the invariant of PROTOCOL 10 (or the rule of PROTOCOL 3) that the event would br
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from journal.errors import InadmissibleError
-from journal.events import (
-    Acquired,
-    Applied,
-    Canceled,
-    CancelRequested,
-    Draft,
-    HeadChanged,
-    Intended,
-    Observed,
-    Opened,
-    Parked,
-    Paused,
-    Rejected,
-    Released,
-    Reopened,
-    Resumed,
-    Settled,
-    StageMoved,
-)
+from journal.events import Applied, Draft, Observed, Released, StageMoved
+from journal.plan import EdgePlan
 from journal.state import TaskState, evolve
-from journal.words import LOG_KINDS, OPERATOR_KINDS, OWNED_KINDS, Ending, Fact, Guard, Hold, Kind
+from journal.words import OPERATOR_KINDS, OWNED_KINDS, Ending, Fact, Guard, Hold, Kind
 
 # Python 3.11 takes twenty times longer to look a member up in its class than a name in its module.
+_OPENED, _ACQUIRED, _AWAITED, _FREE, _PAUSED = Kind.OPENED, Kind.ACQUIRED, Guard.AWAITED, Hold.NONE, Hold.PAUSED
 _NOTES = frozenset({Kind.OBSERVED, Kind.HAZARD_FOUND})
 _ANY_GENERATION = _NOTES | {Kind.HEAD_CHANGED, Kind.REOPENED, Kind.OPENED}
-_FREE, _PAUSED = Hold.NONE, Hold.PAUSED
+_AFTER_THE_END = frozenset({Kind.REOPENED, Kind.RELEASED})
+_WITH_AN_OPEN_INTENT = frozenset({Ending.PARKED, Ending.WAITING, Ending.LOST})
 
 
 def admit(state: TaskState, drafts: tuple[Draft, ...]) -> TaskState:
@@ -62,134 +49,192 @@ def admit_each(state: TaskState, drafts: tuple[Draft, ...]) -> list[TaskState]:
     return states
 
 
-def _require(holds: bool, rule: str, detail: str, *parts: object) -> None:
-    if not holds:
-        raise InadmissibleError(rule=rule, detail=detail.format(*parts))
-
-
 def _check(s: TaskState, d: Draft, before: Draft | None) -> None:
-    kind = d.kind
-    _require(not s.unread, "L4", "{} on a task whose stream holds an event of a newer version; install that", kind)
-    _require(kind not in LOG_KINDS, "I3", "{} belongs to the log's own stream", kind)
-    _require(bool(s.stage) or isinstance(d.body, Opened), "P0", "{} before opened", kind)
-    _check_writer(s, d)
-    match d.body:
-        case Opened():
-            _require(not s.stage and d.generation == 1, "P0", "opened twice, or not with generation 1")
-        case Acquired():
-            _check_acquired(s)
-        case Intended():
-            _check_intended(s, d, before)
-        case Applied():
-            _check_applied(s, d, before)
-        case Rejected():
-            _require(_is_open(s, d), "I9", "rejected {}#{} without that open intent", d.step, d.attempt)
-        case Observed():
-            pass
-        case StageMoved():
-            _check_moved(s, d.body)
-        case Parked():
-            _require(s.hold is Hold.NONE, "I7", "parked while {}", s.hold)
-        case Released(ending=ending):
-            allowed = ending in (Ending.PARKED, Ending.WAITING, Ending.LOST) or not s.open
-            _require(allowed, "I14", "released({}) with an open intent", ending)
-            _require(ending is not Ending.PARKED or s.hold is Hold.PARKED, "I17", "released(parked) without parked")
-        case HeadChanged():
-            settled = not (s.open or s.loose or s.landed)
-            _require(settled, "I16", "head_changed while an attempt may still land, or after something landed")
-            _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
-        case Settled():
-            _require(s.hold is Hold.PARKED and s.current is not None, "V6", "settled needs a parked task and its step")
-            _require(s.current is not None and d.step == s.current.name, "V6", "settled names the step at the cursor")
-        case Paused() | CancelRequested():
-            _require(not s.ended, "I15", "{} after {}", kind, s.hold)
-        case Resumed():
-            _require(s.hold in (Hold.PARKED, Hold.PAUSED), "I7", "resumed a task that is neither parked nor paused")
-        case Canceled():
-            settled = not (s.open or s.loose)
-            _require(settled and not s.ended, "I15", "canceled while an attempt may still land, or after the end")
-        case Reopened():
-            _require(not (s.owner or s.open or s.loose), "I16", "reopened while owned or in doubt")
-            _require(d.generation == s.generation + 1, "I16", "a generation grows by one")
-        case _:  # hazard_found: an auditor's note changes nothing
-            _require(kind is Kind.HAZARD_FOUND, "I3", "{} is not an event of a task", kind)
+    """
+    Refuse what breaks a rule.
+
+    Every event comes through here, so whatever is in order costs a comparison a rule, and only a refusal is worded.
+    """
+    kind = d.body.kind
+    if s.unread:
+        raise InadmissibleError(
+            rule="L4", detail=f"{kind} on a task whose stream holds an event of a newer version; install that"
+        )
+    if kind not in _CHECKS:
+        raise InadmissibleError(rule="I3", detail=f"{kind} is not an event of a task")
+    if not s.stage and kind is not _OPENED:
+        raise InadmissibleError(rule="P0", detail=f"{kind} before opened")
+    _check_writer(s, d, kind)
+    if (check := _CHECKS[kind]) is not None:
+        check(s, d, before)
 
 
-def _check_writer(s: TaskState, d: Draft) -> None:
-    kind = d.kind
-    if isinstance(d.body, Acquired):
-        _require(d.epoch == s.next_epoch, "I4", "acquired({}) after epoch {}, floor {}", d.epoch, s.epoch, s.floor)
-    else:
-        _require(d.epoch == s.epoch, "I5", "{} of epoch {} under epoch {}", kind, d.epoch, s.epoch)
-    if kind in OWNED_KINDS:
-        _require(bool(s.owner), "I21", "{} while nobody owns the task", kind)
-    if kind in _NOTES:
-        return
-    if kind not in _ANY_GENERATION:
-        _require(d.generation == s.generation, "I16", "{} of generation {} under {}", kind, d.generation, s.generation)
-    if s.ended:
-        _require(kind is Kind.REOPENED or kind is Kind.RELEASED, "I15", "{} after {}", kind, s.hold)
-    elif s.hold is _PAUSED:
-        _require(kind in OPERATOR_KINDS, "I7", "{} on a paused task", kind)
+def _check_writer(s: TaskState, d: Draft, kind: Kind) -> None:
+    if kind is _ACQUIRED:
+        if d.epoch != s.next_epoch:
+            raise InadmissibleError(rule="I4", detail=f"acquired({d.epoch}) after epoch {s.epoch}, floor {s.floor}")
+    elif d.epoch != s.epoch:
+        raise InadmissibleError(rule="I5", detail=f"{kind} of epoch {d.epoch} under epoch {s.epoch}")
+    if not s.owner and kind in OWNED_KINDS:
+        raise InadmissibleError(rule="I21", detail=f"{kind} while nobody owns the task")
+    if d.generation != s.generation and kind not in _ANY_GENERATION:
+        raise InadmissibleError(rule="I16", detail=f"{kind} of generation {d.generation} under {s.generation}")
+    if s.hold is not _FREE and kind not in _NOTES:
+        if s.ended and kind not in _AFTER_THE_END:
+            raise InadmissibleError(rule="I15", detail=f"{kind} after {s.hold}")
+        if s.hold is _PAUSED and kind not in OPERATOR_KINDS:
+            raise InadmissibleError(rule="I7", detail=f"{kind} on a paused task")
 
 
-def _check_acquired(s: TaskState) -> None:
-    _require(s.hold is Hold.NONE, "I7", "acquired while {}", s.hold)
+def _check_opened(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.stage or d.generation != 1:
+        raise InadmissibleError(rule="P0", detail="opened twice, or not with generation 1")
 
 
-def _is_open(s: TaskState, d: Draft) -> bool:
-    step = s.current
-    return s.open and step is not None and step.name == d.step and s.attempts == d.attempt
+def _check_free(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.hold is not _FREE:
+        raise InadmissibleError(rule="I7", detail=f"{d.kind} while {s.hold}")
 
 
 def _check_intended(s: TaskState, d: Draft, before: Draft | None) -> None:
     step = s.current
-    _require(step is not None and step.name == d.step, "I8", "intended {}, which is not the next unclosed step", d.step)
-    _require(s.hold is _FREE, "I17", "intended while {}", s.hold)
-    _require(d.attempt == s.attempts + 1, "I11", "intended attempt {} after {}", d.attempt, s.attempts)
-    _require(step is not None and step.guard is not Guard.AWAITED, "I8", "an awaited step has no intent")
-    if s.open:
-        _require(
-            before is not None
-            and isinstance(before.body, Observed)
-            and before.body.fact is Fact.ABSENT
-            and before.step == d.step
-            and before.body.guard is not Guard.BLIND,
-            "I11",
-            "a second open intent of {} without an observed absence before it",
-            d.step,
+    if step is None or step.name != d.step:
+        raise InadmissibleError(rule="I8", detail=f"intended {d.step}, which is not the next unclosed step")
+    if s.hold is not _FREE:
+        raise InadmissibleError(rule="I17", detail=f"intended while {s.hold}")
+    if d.attempt != s.attempts + 1:
+        raise InadmissibleError(rule="I11", detail=f"intended attempt {d.attempt} after {s.attempts}")
+    if step.guard is _AWAITED:
+        raise InadmissibleError(rule="I8", detail="an awaited step has no intent")
+    if s.open and not _saw_absence(before, d.step):
+        raise InadmissibleError(
+            rule="I11", detail=f"a second open intent of {d.step} without an observed absence before it"
         )
+
+
+def _saw_absence(before: Draft | None, step: str) -> bool:
+    if before is None or before.step != step or not isinstance(before.body, Observed):
+        return False
+    return before.body.fact is Fact.ABSENT and before.body.guard is not Guard.BLIND
 
 
 def _check_applied(s: TaskState, d: Draft, before: Draft | None) -> None:
-    step = s.current
-    _require(step is not None and step.name == d.step, "I10", "applied {}, which is not the next unclosed step", d.step)
-    body = d.body
+    step, body = s.current, d.body
+    if step is None or step.name != d.step:
+        raise InadmissibleError(rule="I10", detail=f"applied {d.step}, which is not the next unclosed step")
     assert isinstance(body, Applied)
-    if body.via in ("apply", "probe") and step is not None and step.guard is not Guard.AWAITED:
-        _require(
-            s.attempts > 0 and s.attempts == d.attempt, "I9", "applied {}#{} without its intent", d.step, d.attempt
-        )
+    needs_intent = body.via in ("apply", "probe") and step.guard is not _AWAITED
+    if needs_intent and not 0 < s.attempts == d.attempt:
+        raise InadmissibleError(rule="I9", detail=f"applied {d.step}#{d.attempt} without its intent")
     if body.via == "apply":
-        _require(s.open, "I9", "applied {} by an attempt that is closed", d.step)
-        return
-    seen = before is not None and isinstance(before.body, Observed) and before.step == d.step
-    _require(seen, "I18", "applied {} via {} without the observation it rests on", d.step, body.via)
-
-
-def _check_moved(s: TaskState, body: StageMoved) -> None:
-    plan = s.plan
-    _require(body.from_stage == s.stage, "I12", "stage_moved from {} while in {}", body.from_stage, s.stage)
-    _require(plan is not None and plan.source == s.stage, "I12", "stage_moved along no acquired edge")
-    assert plan is not None
-    _require(not s.open, "I13", "stage_moved with an attempt in doubt")
-    if body.to_stage == plan.target:
-        _require(
-            s.current is None, "I13", "stage_moved over an edge whose step {} is open", s.current and s.current.name
+        if not s.open:
+            raise InadmissibleError(rule="I9", detail=f"applied {d.step} by an attempt that is closed")
+    elif before is None or before.step != d.step or not isinstance(before.body, Observed):
+        raise InadmissibleError(
+            rule="I18", detail=f"applied {d.step} via {body.via} without the observation it rests on"
         )
-        _require(body.final == plan.final, "I12", "stage_moved says otherwise about the end of the pipeline")
-    else:
-        back = bool(plan.on_failure) and body.to_stage == plan.on_failure
-        _require(back, "I12", "stage_moved to {}, which the edge does not lead to", body.to_stage)
-        _require(not s.landed, "E8", "rolled back after something irreversible landed")
-        _require(not s.loose, "E8", "rolled back while an earlier attempt may still land")
+
+
+def _check_rejected(s: TaskState, d: Draft, before: Draft | None) -> None:
+    step = s.current
+    if not s.open or step is None or step.name != d.step or s.attempts != d.attempt:
+        raise InadmissibleError(rule="I9", detail=f"rejected {d.step}#{d.attempt} without that open intent")
+
+
+def _check_moved(s: TaskState, d: Draft, before: Draft | None) -> None:
+    plan, body = s.plan, d.body
+    assert isinstance(body, StageMoved)
+    if body.from_stage != s.stage:
+        raise InadmissibleError(rule="I12", detail=f"stage_moved from {body.from_stage} while in {s.stage}")
+    if plan is None or plan.source != s.stage:
+        raise InadmissibleError(rule="I12", detail="stage_moved along no acquired edge")
+    if s.open:
+        raise InadmissibleError(rule="I13", detail="stage_moved with an attempt in doubt")
+    if body.to_stage != plan.target:
+        _check_rollback(s, plan, body)
+    elif s.current is not None:
+        raise InadmissibleError(rule="I13", detail=f"stage_moved over an edge whose step {s.current.name} is open")
+    elif body.final != plan.final:
+        raise InadmissibleError(rule="I12", detail="stage_moved says otherwise about the end of the pipeline")
+
+
+def _check_rollback(s: TaskState, plan: EdgePlan, body: StageMoved) -> None:
+    if not plan.on_failure or body.to_stage != plan.on_failure:
+        raise InadmissibleError(rule="I12", detail=f"stage_moved to {body.to_stage}, which the edge does not lead to")
+    if s.landed:
+        raise InadmissibleError(rule="E8", detail="rolled back after something irreversible landed")
+    if s.loose:
+        raise InadmissibleError(rule="E8", detail="rolled back while an earlier attempt may still land")
+
+
+def _check_released(s: TaskState, d: Draft, before: Draft | None) -> None:
+    assert isinstance(d.body, Released)
+    ending = d.body.ending
+    if s.open and ending not in _WITH_AN_OPEN_INTENT:
+        raise InadmissibleError(rule="I14", detail=f"released({ending}) with an open intent")
+    if ending is Ending.PARKED and s.hold is not Hold.PARKED:
+        raise InadmissibleError(rule="I17", detail="released(parked) without parked")
+
+
+def _check_head_changed(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.open or s.loose or s.landed:
+        raise InadmissibleError(
+            rule="I16", detail="head_changed while an attempt may still land, or after something landed"
+        )
+    _check_grown(s, d)
+
+
+def _check_reopened(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.owner or s.open or s.loose:
+        raise InadmissibleError(rule="I16", detail="reopened while owned or in doubt")
+    _check_grown(s, d)
+
+
+def _check_grown(s: TaskState, d: Draft) -> None:
+    if d.generation != s.generation + 1:
+        raise InadmissibleError(rule="I16", detail="a generation grows by one")
+
+
+def _check_settled(s: TaskState, d: Draft, before: Draft | None) -> None:
+    step = s.current
+    if s.hold is not Hold.PARKED or step is None:
+        raise InadmissibleError(rule="V6", detail="settled needs a parked task and its step")
+    if d.step != step.name:
+        raise InadmissibleError(rule="V6", detail="settled names the step at the cursor")
+
+
+def _check_asked(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.ended:
+        raise InadmissibleError(rule="I15", detail=f"{d.kind} after {s.hold}")
+
+
+def _check_resumed(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.hold not in (Hold.PARKED, Hold.PAUSED):
+        raise InadmissibleError(rule="I7", detail="resumed a task that is neither parked nor paused")
+
+
+def _check_canceled(s: TaskState, d: Draft, before: Draft | None) -> None:
+    if s.open or s.loose or s.ended:
+        raise InadmissibleError(rule="I15", detail="canceled while an attempt may still land, or after the end")
+
+
+_CHECKS: dict[Kind, Callable[[TaskState, Draft, Draft | None], None] | None] = {
+    Kind.OPENED: _check_opened,
+    Kind.ACQUIRED: _check_free,
+    Kind.INTENDED: _check_intended,
+    Kind.APPLIED: _check_applied,
+    Kind.REJECTED: _check_rejected,
+    Kind.OBSERVED: None,
+    Kind.STAGE_MOVED: _check_moved,
+    Kind.PARKED: _check_free,
+    Kind.RELEASED: _check_released,
+    Kind.HEAD_CHANGED: _check_head_changed,
+    Kind.SETTLED: _check_settled,
+    Kind.PAUSED: _check_asked,
+    Kind.CANCEL_REQUESTED: _check_asked,
+    Kind.RESUMED: _check_resumed,
+    Kind.CANCELED: _check_canceled,
+    Kind.REOPENED: _check_reopened,
+    Kind.HAZARD_FOUND: None,  # an auditor's note changes nothing
+}
+"""What each event of a task has to keep to beyond what `_check_writer` asks of all; None = nothing."""
