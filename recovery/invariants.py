@@ -2,8 +2,9 @@
 The invariants that the journal alone can show (PROTOCOL 10, those marked J), checked over any sequence of events.
 
 An oracle of its own: it keeps its own books (`recovery.ledger`) and shares neither `admit` nor the fold with the
-engine, so that a mistake there is seen here. It streams: what is held is one small ledger per task. I1, I3 and I24 need
-the stored rows and stand in `recovery.verify`; I22, I23 and I25 need facts or a clock and belong to the explorer.
+engine, so that a mistake there is seen here. It streams: what is held is one small ledger per open task and a tenth of
+one per task that ended. I1, I3 and I24 need the stored rows and stand in `recovery.verify`; I22, I23 and I25 need
+facts or a clock and belong to the explorer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from journal.events import (
     StageMoved,
 )
 from journal.words import LOG_KINDS, OWNED_KINDS, Ending, Fact, Guard, Hold, Kind
-from recovery.ledger import Ledger
+from recovery.ledger import Ledger, Rest
 
 _CONSEQUENCE: dict[str, frozenset[Kind]] = {
     Verdict.DRIVE: frozenset({Kind.INTENDED}),
@@ -74,7 +75,7 @@ class Checker:
         self._log_version = 0
         self._floor = 0
         self._greatest = 0
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, Ledger | Rest] = {}
         self._lanes: dict[str, str] = {}
         self._found: list[Violation] = []
         self._event: Event | None = None
@@ -96,7 +97,7 @@ class Checker:
     def owed(self) -> Iterator[Violation]:
         """At the end of the log: decisions whose consequence is not there, though both are one unit."""
         for task, ledger in self._ledgers.items():
-            if ledger.owed:
+            if isinstance(ledger, Ledger) and ledger.owed:
                 detail = f"the decision is not followed by {_either(ledger.owed)}"
                 yield Violation(ledger.position, "I18", detail, task)
 
@@ -118,9 +119,8 @@ class Checker:
                 pass
 
     def _of_task(self, event: Event) -> None:
-        ledger = self._ledgers.get(event.task)
-        if ledger is None:
-            ledger = self._ledgers[event.task] = Ledger()
+        kept = self._ledgers.get(event.task)
+        ledger = Ledger() if kept is None else Ledger.of(kept) if isinstance(kept, Rest) else kept
         self._require(event.kind not in LOG_KINDS, "I3", f"{event.kind} belongs to the log's own stream")
         self._require(event.version == ledger.version + 1, "I2", f"version {event.version} after {ledger.version}")
         adjacent = event.position == ledger.position + 1
@@ -132,6 +132,7 @@ class Checker:
         ledger.take(event)
         self._greatest = max(self._greatest, ledger.epoch)
         self._move_lane(event.task, lane, ledger.lane)
+        self._ledgers[event.task] = ledger.rest() if ledger.over else ledger
 
     def _move_lane(self, task: str, before: str, after: str) -> None:
         if before != after and self._lanes.get(before) == task:

@@ -42,6 +42,19 @@ class OpenIntent(NamedTuple):
     epoch: int
 
 
+class Rest(NamedTuple):
+    """What is kept of a task that ended and that nobody owns: enough to check whatever may follow."""
+
+    version: int
+    position: int
+    stage: str
+    generation: int
+    epoch: int
+    hold: Hold
+    basis: int
+    moved_in: int
+
+
 @dataclass(slots=True)
 class Ledger:
     """What one task's events so far amount to."""
@@ -84,6 +97,22 @@ class Ledger:
     @property
     def attempts(self) -> int:
         return self.begun.get(self.cursor_name, 0)
+
+    @property
+    def over(self) -> bool:
+        """It ended, its term too: nothing can follow but a note, or `reopened`, which begins anew."""
+        return self.hold in (Hold.DONE, Hold.CANCELED) and not self.owner and not self.owed
+
+    def rest(self) -> Rest:
+        """What is kept once it is over: a tenth, which counts with a million tasks."""
+        return Rest(
+            self.version, self.position, self.stage, self.generation, self.epoch, self.hold, self.basis, self.moved_in
+        )
+
+    @classmethod
+    def of(cls, rest: Rest) -> Ledger:
+        """Books that go on from a rest."""
+        return cls(**rest._asdict())
 
     def is_open(self, d: Draft) -> bool:
         """The event is about the attempt that has no outcome."""

@@ -18,6 +18,7 @@ from journal.events import Draft, Rejected
 from journal.stream import Stream
 from journal.words import Kind
 from recovery.invariants import Checker, Violation, check
+from recovery.ledger import Ledger
 from tests.builders import acquired, intended, opened, plan
 from tests.conftest import Counts
 from tests.property.histories import TASKS, History, _admissible, _units
@@ -102,6 +103,27 @@ def test_places_and_beginnings_are_checked_without_a_task() -> None:
     assert next(check(events[1:])).invariant == "I1"
     checker = Checker()
     assert [v.invariant for v in checker.take(events[1]._replace(position=1))] == ["I26"]
+
+
+@pytest.mark.proves("I15", "I16")
+def test_what_is_kept_of_an_ended_task_accuses_the_same_events_as_all_of_its_books(
+    counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+    for seed in range(counts.of(12, most=200)):
+        for history, task, units in walk(seed, 150):
+            if task not in history.streams or not history.streams[task].state.ended:
+                continue
+            before = len(history.events)
+            for unit in units[seed % 7 :: 7]:
+                history._place(task, unit)
+                shortly = {(v.position, v.task) for v in check(history.events)}
+                with monkeypatch.context() as whole:
+                    whole.setattr(Ledger, "over", False)
+                    assert shortly == {(v.position, v.task) for v in check(history.events)}
+                compared += 1
+                undo(history, task, before)
+    assert compared > 100
 
 
 @pytest.mark.proves("I20", "R43", "R126")
