@@ -33,6 +33,7 @@ from journal.actions import (
     Waited,
 )
 from journal.children import kill_group
+from journal.deadline import Deadline
 from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft, Owner
 from journal.hosts.port import Alone, Hosts
@@ -64,6 +65,9 @@ END_GRACE_S = 5.0
 """Seconds at most between ending a holder and asking for its lock again."""
 
 _END_POLL_S = 0.05
+
+
+_THERE = frozenset({Fact.OURS, Fact.OTHERS})
 
 
 class Ports(Protocol):
@@ -115,6 +119,7 @@ class TaskPorts:
     def __init__(self, tools: Tools, task: str, actor: str, run: str, bystander: Term | None = None) -> None:
         self._tools, self._task, self._actor, self._run = tools, task, actor, run
         self._bystander = bystander
+        self._deadline = Deadline()
         self._lock: TaskLock | None = None
         self.running: Running | None = None
         self.stream = Stream(task)
@@ -154,6 +159,7 @@ class TaskPorts:
 
     def drop_lock(self) -> None:
         """Give the lock back at every ending; safe to call twice."""
+        self._deadline.close()
         if self._lock is not None:
             lock, self._lock = self._lock, None
             if running := self._tools.running.pop(self._task, None):
@@ -214,7 +220,7 @@ class TaskPorts:
         if gate is None:
             return Answer(Opening.UNKNOWN, reason=f"gate {name} is not configured here")
         try:
-            async with asyncio.timeout(PROBE_BUDGET_S):
+            with self._deadline.within(PROBE_BUDGET_S):
                 answer = await gate.ask(self._call(name, pending, 0, PROBE_BUDGET_S))
                 return replace(answer, seen=storable(answer.seen))
         except Exception as error:
@@ -225,7 +231,7 @@ class TaskPorts:
         """Not bounded by the probe's budget: a drain bound may be long. A failure drops the run, as a crash would."""
         budget_s = max(PROBE_BUDGET_S, step.budget_ms / 1000)
         carrier = await self._standing(self.stream.carrier)  # first: what the dead had sent is what then drains
-        async with asyncio.timeout(budget_s):
+        with self._deadline.within(budget_s):
             await self._adapter(step).quiesce(self._call(step.name, pending, fence[1], budget_s))
         return Quiet(carrier)
 
@@ -246,10 +252,10 @@ class TaskPorts:
 
     async def _lacks(self, finding: Finding) -> str:
         """What the effect knows of this journal and the log does not hold; "" when it holds everything."""
+        if finding.fact not in _THERE:
+            return ""
         seen = dict(finding.seen)
         if finding.fact is Fact.OTHERS and seen.get("journal") != self._tools.log.journal_id:
-            return ""
-        if finding.fact not in (Fact.OURS, Fact.OTHERS):
             return ""
         cites, epoch = str(seen.get("cites") or ""), _epoch_of(seen.get("fence"))
         if cites and cites not in self.stream.intents and not await self._holds(cites):
@@ -269,10 +275,11 @@ class TaskPorts:
 
     async def _probe(self, step: StepPlan, pending: tuple[Draft, ...]) -> Finding:
         try:
-            async with asyncio.timeout(PROBE_BUDGET_S):
+            with self._deadline.within(PROBE_BUDGET_S):
                 attempts = 0 if pending else self.stream.state.attempts
                 finding = await self._adapter(step).probe(self._call(step.name, pending, attempts, PROBE_BUDGET_S))
-                return Finding(finding.fact, storable(finding.seen))
+                seen = storable(finding.seen)
+                return finding if seen is finding.seen else Finding(finding.fact, seen)
         except Exception as error:
             logger.warning("probe_failed", task=self._task, step=step.name, exc_info=True)
             return Finding(Fact.UNKNOWN, _error(error))
@@ -281,10 +288,11 @@ class TaskPorts:
         budget_s = step.budget_ms / 1000
         self._must_act()
         try:
-            async with asyncio.timeout(budget_s):
+            with self._deadline.within(budget_s):
                 call = self._call(step.name, (), fence[1], budget_s)
                 reply = await self._adapter(step).apply(call)
-                return Replied(Reply(reply.outcome, storable(reply.seen)))
+                seen = storable(reply.seen)
+                return Replied(reply if seen is reply.seen else Reply(reply.outcome, seen))
         except TimeoutError:
             return Replied(Reply(Outcome.UNKNOWN, evidence(reason=f"no end within {budget_s:.0f} s")))
         except Exception as error:
@@ -305,7 +313,10 @@ class TaskPorts:
 
     def _call(self, step: str, pending: tuple[Draft, ...], attempt: int, budget_s: float) -> Call:
         stream = self.stream
-        applied = {d.step: d.body.seen for d in pending if isinstance(d.body, Applied)}
+        outcomes = stream.outcomes
+        if pending:
+            applied = {d.step: d.body.seen for d in pending if isinstance(d.body, Applied)}
+            outcomes = MappingProxyType({**outcomes, **applied})
         term = self._lock or self._bystander
         assert term is not None
         return Call(
@@ -319,7 +330,7 @@ class TaskPorts:
             term,
             stream.intent if stream.state.open else None,
             stream.expected if stream.state.open else (),
-            MappingProxyType({**stream.outcomes, **applied}),
+            outcomes,
         )
 
 
@@ -339,11 +350,12 @@ class _NoTerm:
 async def look(tools: Tools, stream: Stream, step: StepPlan) -> Probed:
     """Probe a step without owning its task: good for a forecast, never for a decision (V9)."""
     fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    ports = TaskPorts(tools, stream.task, "forecast", "", _NoTerm(fd))
+    ports.stream = stream
     try:
-        ports = TaskPorts(tools, stream.task, "forecast", "", _NoTerm(fd))
-        ports.stream = stream
         return await ports.probe(step, ())
     finally:
+        ports.drop_lock()
         os.close(fd)
 
 
@@ -353,7 +365,25 @@ def storable(seen: Evidence) -> Evidence:
 
     Text is cut at `TEXT_LIMIT`, what is neither text nor whole number is written as text, and only so many stay.
     """
+    if len(seen) <= MAX_SEEN and _is_plain(seen):
+        return seen
     return tuple(sorted((shown(str(name), 64), _storable(value)) for name, value in dict(seen[:MAX_SEEN]).items()))
+
+
+def _is_plain(seen: Evidence) -> bool:
+    """In order, no name twice, nothing to be cut or escaped: what nearly every adapter answers."""
+    last = ""
+    for pair in seen:
+        name, value = pair
+        if type(pair) is not tuple or type(name) is not str or not last < name or shown(name, 64) is not name:
+            return False
+        if type(value) is str:
+            if len(value) > TEXT_LIMIT or not (value.isascii() and value.isprintable()):
+                return False
+        elif value is not None and type(value) is not bool and (type(value) is not int or abs(value) > MAX_INTEGER):
+            return False
+        last = name
+    return type(seen) is tuple
 
 
 def _storable(value: object) -> Scalar:

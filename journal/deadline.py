@@ -1,0 +1,69 @@
+"""A bound on each thing that one task awaits in turn, with one timer for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+
+class Deadline:
+    """
+    Cuts off what its task awaits past a budget, as `asyncio.timeout` does.
+
+    What ends in time leaves the timer where it is; when that rings it looks what is awaited by then. So the eighteen
+    questions and orders of six steps take one timer, which whoever made the deadline closes at last.
+    """
+
+    __slots__ = ("_cancelling", "_cut", "_due_s", "_task", "_timer")
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None  # awaits something; None = nothing is to be cut off
+        self._due_s = 0.0  # of the loop's clock
+        self._cancelling = 0
+        self._cut = False
+
+    def within(self, budget_s: float) -> Self:
+        """
+        Bound what follows in a `with`; one at a time.
+
+        Raises:
+            TimeoutError: At its end: the budget was used up and nobody else cancelled the task.
+        """
+        self._due_s = asyncio.get_running_loop().time() + budget_s
+        return self
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        assert self._task is None
+        self._task, self._cancelling, self._cut = task, task.cancelling(), False
+        if self._timer is None or self._timer.when() > self._due_s:
+            self._arm()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        if self._cut and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def close(self) -> None:
+        """Take the timer back; safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self.close()
+        self._timer = asyncio.get_running_loop().call_at(self._due_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._task is None:
+            return  # whatever is awaited next arms it again
+        if asyncio.get_running_loop().time() < self._due_s:
+            self._arm()
+        else:
+            self._cut = True
+            self._task.cancel()
