@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
@@ -29,6 +29,7 @@ from journal.actions import (
 from journal.engine import Run, learn, next_action
 from journal.events import Owner
 from journal.pipeline import Pipeline
+from journal.plan import StepPlan
 from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Unavailable, Waiting
 from journal.results import Result as Answer
 from journal.shell import Ports, TaskPorts, Tools
@@ -96,7 +97,11 @@ def _ended(ports: TaskPorts) -> str | None:
 async def _loop(ports: Ports, run: Run) -> Run:
     log = logger.bind(task=run.task, actor=run.actor, run=run.me.run)
     tells = log.is_enabled_for(logging.DEBUG)  # asked once: there are two dozen actions in a run
+    told: StepPlan | None = None  # the step that lines of the log name
     while not isinstance(action := next_action(run), Finished):
+        if isinstance(action, (Probe, Apply, Quiesce)) and action.step is not told:
+            told = action.step
+            bind_contextvars(step=told.name, epoch=run.epoch)
         result = await perform(ports, action, run)
         if tells:
             log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)
@@ -106,32 +111,29 @@ async def _loop(ports: Ports, run: Run) -> Run:
     return run._replace(ending=action.ending, reason=action.reason)
 
 
-async def perform(ports: Ports, action: Action, run: Run) -> Result:
-    """Do the one thing that the engine named."""
+def perform(ports: Ports, action: Action, run: Run) -> Awaitable[Result]:
+    """Do the one thing that the engine named; the most frequent first."""
     match action:
-        case TakeLock():
-            return await ports.take_lock()
-        case EndHolder():
-            return await ports.end_holder()
-        case Read():
-            return await ports.read()
-        case Ask(plan=plan):
-            return await ports.ask(plan, run.pending)
-        case Append(drafts=drafts):
-            return await ports.append(drafts)
-        case Quiesce(step=step, fence=fence):
-            bind_contextvars(step=step.name, epoch=run.epoch)
-            return await ports.quiesce(step, fence, run.pending)
         case Probe(step=step):
-            bind_contextvars(step=step.name, epoch=run.epoch)
-            return await ports.probe(step, run.pending)
+            return ports.probe(step, run.pending)
+        case Append(drafts=drafts):
+            return ports.append(drafts)
         case Apply(step=step, fence=fence):
-            bind_contextvars(step=step.name, epoch=run.epoch)
-            return await ports.apply(step, fence)
+            return ports.apply(step, fence)
+        case Quiesce(step=step, fence=fence):
+            return ports.quiesce(step, fence, run.pending)
+        case TakeLock():
+            return ports.take_lock()
+        case EndHolder():
+            return ports.end_holder()
+        case Read():
+            return ports.read()
+        case Ask(plan=plan):
+            return ports.ask(plan, run.pending)
         case Wait(nth=nth, step=step):
-            return await ports.wait(nth, step)
+            return ports.wait(nth, step)
         case Unlock():
-            return await ports.unlock()
+            return ports.unlock()
         case Finished():
             raise AssertionError(action)
 
