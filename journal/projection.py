@@ -10,17 +10,86 @@ import gc
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from journal.codec import gist
-from journal.events import Event, Unread
-from journal.log.rows import as_far_as_known
-from journal.log.schema import COLUMNS, statements
+from journal.codec import BARE, gist
+from journal.errors import UnknownEventError
+from journal.events import Body, Event, Unread
+from journal.log.schema import statements
+from journal.state import TaskState, Told
 
-_AFTER = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
+_BARE = ", ".join(f"'{kind}'" for kind in BARE)
+RECALLED = (
+    "position, task, version, generation, epoch, step, attempt, actor, at, kind, schema, "
+    f"CASE WHEN kind IN ({_BARE}) THEN '' ELSE body END"
+)
+"""Columns of `recall`: no hashes and no evidence, which is most of a log (P10)."""
+
+_AFTER = f"SELECT {RECALLED} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
+
+_REACHED = (
+    "UPDATE journal_projections SET position = ?, hash = (SELECT hash FROM journal_events WHERE position = ?) "
+    "WHERE name = ?"
+)
 
 CHUNK = 2000
 """Events folded at once while catching up."""
+
+
+class Drafted(Told, Protocol):
+    """A draft, as far as views ask."""
+
+    @property
+    def actor(self) -> str: ...
+
+
+class Past(Protocol):
+    """An event, as far as views ask: one that was just written, or `Recalled`."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def at(self) -> int: ...
+    @property
+    def draft(self) -> Drafted: ...
+
+
+class Recalled(NamedTuple):
+    """A stored event without hashes and evidence; its own draft, since one object is made sooner than two (P10)."""
+
+    position: int
+    task: str
+    version: int
+    generation: int
+    epoch: int
+    step: str
+    attempt: int
+    actor: str
+    at: int  # microseconds since 1970, UTC
+    body: Body
+
+    @property
+    def draft(self) -> Recalled:
+        return self
+
+
+def recall(row: Sequence[Any]) -> Recalled:
+    """
+    What `RECALLED` names of an event; what a newer version wrote becomes `Unread`, as by `rows.as_far_as_known`.
+
+    Raises:
+        DamagedError: The body is of a known kind and is no such body.
+    """
+    *head, kind, schema, text = row
+    try:
+        body = gist(kind, schema, text)
+    except UnknownEventError as error:
+        body = Unread(kind, f"event {row[0]} cannot be read: {error}")
+    return Recalled._make((*head, body))
 
 
 class Projection(Protocol):
@@ -44,11 +113,14 @@ class Projection(Protocol):
         """Statements that create its tables."""
         ...
 
-    def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
+    def apply(self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState] = ()) -> None:
         """
         Take in events in order, inside the writer's transaction.
 
-        Their evidence may be left out: while a view is rebuilt it is not even read (P10).
+        Args:
+            db: The writer's connection, or an empty database that is compared with the stored view.
+            events: What happened. Their evidence may be left out: while a view is rebuilt it is not even read (P10).
+            states: The folds of their tasks with each of them, where somebody has folded already; empty = nobody has.
         """
         ...
 
@@ -129,12 +201,11 @@ def _replay(
     whole = True
     while start < head:
         with _uncollected():
-            rows = db.execute(_AFTER, (start, CHUNK)).fetchall()
-            events = [as_far_as_known(row, gist) for row in rows]
+            events = [recall(row) for row in db.execute(_AFTER, (start, CHUNK))]
             projection.apply(db, events)
-        store_checkpoints(db, (projection,), events[-1])
-        whole = whole and not any(isinstance(event.draft.body, Unread) for event in events)
         start = events[-1].position
+        db.execute(_REACHED, (start, start, projection.name))
+        whole = whole and not any(isinstance(event.body, Unread) for event in events)
         if progress is not None:
             progress(start, head)
     if not whole:  # a version that can read everything begins from zero

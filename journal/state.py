@@ -8,14 +8,14 @@ here on; the explorer relies on that. What only adapters and people need lies in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from journal.events import (
     Acquired,
     Applied,
+    Body,
     Canceled,
     CancelRequested,
-    Draft,
     HeadChanged,
     Intended,
     Observed,
@@ -103,6 +103,21 @@ class TaskState(NamedTuple):
         return self.hold is _DONE or self.hold is _CANCELED
 
 
+class Told(Protocol):
+    """What the fold asks of an event: a draft's, or what is recalled of a stored one (`journal.projection`)."""
+
+    @property
+    def body(self) -> Body: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
 _PLACES = {name: place for place, name in enumerate(TaskState._fields)}
 
 
@@ -134,7 +149,7 @@ def _forgive_last(s: TaskState) -> tuple[tuple[str, int], ...]:
     return (*_without(s.forgiven, step.name), (step.name, _count(s.forgiven, step.name) + 1))
 
 
-def evolve(s: TaskState, e: Draft) -> TaskState:
+def evolve(s: TaskState, e: Told) -> TaskState:
     """Take in one event. Total: a stored fact is never refused."""
     if s.unread:
         return s
@@ -188,7 +203,7 @@ def evolve(s: TaskState, e: Draft) -> TaskState:
             return s
 
 
-def _closed(s: TaskState, e: Draft) -> TaskState:
+def _closed(s: TaskState, e: Told) -> TaskState:
     return _but(
         s,
         closed=(*s.closed, e.step),
@@ -210,7 +225,7 @@ def _irreversible(plan: EdgePlan | None, step: str) -> bool:
     return False
 
 
-def fold(events: Iterable[Draft], start: TaskState = TaskState()) -> TaskState:
+def fold(events: Iterable[Told], start: TaskState = TaskState()) -> TaskState:
     """Take in many events."""
     for e in events:
         start = evolve(start, e)

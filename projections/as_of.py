@@ -4,6 +4,8 @@ The queue as of an earlier point: who was open then comes from the stays, what e
 The cost is that of the tasks that were open, whatever the length of the log.
 """
 
+# Statements are made of the modules' own constants; every value is bound.
+
 from __future__ import annotations
 
 import sqlite3
@@ -16,6 +18,7 @@ import orjson
 from journal.events import Event
 from journal.log.rows import as_far_as_known
 from journal.log.schema import COLUMNS
+from journal.projection import RECALLED, Past, recall
 from projections.base import Question, Reader, answer, ask
 from projections.row import TaskRow, row_data
 from projections.stays import Stay, stays_at
@@ -45,7 +48,7 @@ async def queue_at(reader: Reader, position: int, *, limit: int, cursor: int = 0
     everywhere = await ask(reader, stays_at(position))
     stays = _of(everywhere, repo)
     chosen = _chosen(stays, limit, cursor)
-    streams = [await ask(reader, events_until(stay[0], position)) for stay in chosen]
+    streams = [await ask(reader, past_until(stay[0], position)) for stay in chosen]
     return _page(position, stays, chosen, streams, limit)
 
 
@@ -54,14 +57,23 @@ def queue_at_offline(db: sqlite3.Connection, position: int, *, limit: int, curso
     everywhere = answer(db, stays_at(position))
     stays = _of(everywhere, repo)
     chosen = _chosen(stays, limit, cursor)
-    streams = [answer(db, events_until(stay[0], position)) for stay in chosen]
+    streams = [answer(db, past_until(stay[0], position)) for stay in chosen]
     return _page(position, stays, chosen, streams, limit)
 
 
 def events_until(task: str, position: int) -> Question[tuple[Event, ...]]:
     """A task's events up to a position, in order."""
-    sql = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND position <= ? ORDER BY version"  # noqa: S608
+    sql = f"SELECT {COLUMNS} {_UNTIL}"
     return Question(sql, (task, position), lambda rows: tuple(as_far_as_known(row) for row in rows))
+
+
+def past_until(task: str, position: int) -> Question[tuple[Past, ...]]:
+    """`events_until`, as far as a fold asks."""
+    sql = f"SELECT {RECALLED} {_UNTIL}"
+    return Question(sql, (task, position), lambda rows: tuple(map(recall, rows)))
+
+
+_UNTIL = "FROM journal_events WHERE task = ? AND position <= ? ORDER BY version"
 
 
 def position_at(at_us: int) -> Question[int]:
@@ -91,7 +103,7 @@ def _chosen(stays: Sequence[Stay], limit: int, cursor: int) -> list[Stay]:
 
 
 def _page(
-    position: int, stays: Sequence[Stay], chosen: Sequence[Stay], streams: Sequence[Sequence[Event]], limit: int
+    position: int, stays: Sequence[Stay], chosen: Sequence[Stay], streams: Sequence[Sequence[Past]], limit: int
 ) -> PageAt:
     counts = Counter(stage for _, _, stage, _ in stays)
     tasks = tuple(orjson.dumps(row_data(row_of(stay[0], events))) for stay, events in zip(chosen, streams, strict=True))
@@ -99,7 +111,7 @@ def _page(
     return PageAt(position, dict(sorted(counts.items())), tasks, cursor)
 
 
-def row_of(task: str, events: Sequence[Event]) -> TaskRow:
+def row_of(task: str, events: Sequence[Past]) -> TaskRow:
     """A task's row, folded from its first event."""
     row = TaskRow(task)
     for event in events:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from journal.events import Event
-from projections.as_of import events_until
+from journal.projection import Past
+from projections.as_of import past_until
 from projections.base import Question, Reader, answer, ask
 from projections.row import TaskRow
 from projections.stays import Stay, stays_at
@@ -54,7 +54,7 @@ async def difference(reader: Reader, one: int, other: int, *, limit: int, repo: 
     earlier, later = sorted((one, other))
     before, after = await ask(reader, stays_at(earlier)), await ask(reader, stays_at(later))
     tasks = await ask(reader, touched(_either(before, after, repo), earlier, later))
-    streams = [await ask(reader, events_until(task, later)) for task in tasks[:limit]]
+    streams = [await ask(reader, past_until(task, later)) for task in tasks[:limit]]
     return _difference(earlier, later, tasks, streams)
 
 
@@ -63,7 +63,7 @@ def difference_offline(db: sqlite3.Connection, one: int, other: int, *, limit: i
     earlier, later = sorted((one, other))
     before, after = answer(db, stays_at(earlier)), answer(db, stays_at(later))
     tasks = answer(db, touched(_either(before, after, repo), earlier, later))
-    streams = [answer(db, events_until(task, later)) for task in tasks[:limit]]
+    streams = [answer(db, past_until(task, later)) for task in tasks[:limit]]
     return _difference(earlier, later, tasks, streams)
 
 
@@ -80,13 +80,13 @@ def _either(before: Sequence[Stay], after: Sequence[Stay], repo: str) -> list[st
     return sorted({task for stays in (before, after) for task, of, _, _ in stays if not repo or of == repo})
 
 
-def _difference(earlier: int, later: int, tasks: Sequence[str], streams: Sequence[Sequence[Event]]) -> Difference:
+def _difference(earlier: int, later: int, tasks: Sequence[str], streams: Sequence[Sequence[Past]]) -> Difference:
     looked_at = zip(tasks, streams, strict=False)  # as many streams as the limit allowed
     changes = tuple(change for task, events in looked_at for change in _change(task, events, earlier))
     return Difference(earlier, later, changes, len(tasks) - len(streams))
 
 
-def _change(task: str, events: Sequence[Event], earlier: int) -> Iterator[Change]:
+def _change(task: str, events: Sequence[Past], earlier: int) -> Iterator[Change]:
     row, was, stage = TaskRow(task), "", ""
     for event in events:
         row.take(event)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -17,13 +18,15 @@ from journal.errors import DamagedError
 from journal.events import (
     NOBODY,
     Acquired,
+    Applied,
     Canceled,
-    Event,
     HeadChanged,
+    Intended,
     Opened,
     Owner,
     Parked,
     Paused,
+    Rejected,
     Released,
     Reopened,
     Resumed,
@@ -31,7 +34,8 @@ from journal.events import (
     StageMoved,
     Unread,
 )
-from journal.plan import EdgePlan, plan_from_text, plan_text
+from journal.plan import EdgePlan
+from journal.projection import Drafted, Past
 from journal.state import TaskState, evolve
 from journal.words import Hold
 
@@ -42,15 +46,23 @@ COLUMNS = (
     "opened", "task", "repo", "branch", "base", "head", "pr", "stage", "status", "hold", "open", "generation", "epoch",
     "version", "position", "run", "actor", "instance", "host", "pid", "from_stage", "to_stage", "step", "attempts",
     "in_doubt", "begun", "lane", "acquired_us", "stage_position", "stage_since_us", "look_us", "reason", "parked_us",
-    "alert", "cancel", "opened_us", "changed_us", "plan", "memory",
+    "alert", "cancel", "opened_us", "changed_us", "memory",
 )  # fmt: skip
-"""Of `journal_view_tasks`, in order; `opened` is the position of the task's first event and the table's key."""
+"""
+Of `journal_view_tasks`, in order; `opened` is the position of the task's first event and the table's key.
 
+The plan, which is longer than all of them and the same for a whole term, has a table of its own.
+"""
+
+ATTEMPTING = frozenset({Intended, Applied, Rejected})
+"""Bodies that change nothing but `QUIET` columns: most of all, so they rewrite neither the whole row nor an index."""
 
 _SHOWN = frozenset({"stage", "generation", "epoch", "owner", "plan", "hold", "cancel", "open", "lane"})
 _OF_THE_LOG = frozenset({"floor"})
 MEMORY = tuple(name for name in TaskState._fields if name not in _SHOWN | _OF_THE_LOG)
 """What else of the decision state is stored, so that a fold can go on from a row; grows with it."""
+
+_memory_of = attrgetter(*MEMORY)
 
 
 @dataclass(slots=True)
@@ -94,12 +106,8 @@ class TaskRow:
         """The step that ends its own process was begun or closed, and the edge is not over (FR-4)."""
         state = self.state
         plan = _running(state)
-        if plan is None:
-            return False
-        for step in plan.steps:
-            if step.ends_owner and (step.name in state.closed or step.name in dict(state.intents)):
-                return True
-        return False
+        enders = _enders(plan) if plan is not None else ()
+        return bool(enders) and any(step in state.closed or step in dict(state.intents) for step in enders)
 
     @property
     def status(self) -> str:
@@ -113,9 +121,13 @@ class TaskRow:
             return "owned"
         return "waiting" if self.look_us else "free"
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: Past, state: TaskState | None = None) -> bool:
         """
         Take in the next event; says whether it was new. One that was taken already changes nothing (R94).
+
+        Args:
+            event: The event.
+            state: The fold with it, if the caller has it already.
 
         Raises:
             DamagedError: Events between this row and the event are missing, so the view is not of this log.
@@ -131,22 +143,24 @@ class TaskRow:
         self.version, self.position, self.changed_us = event.version, event.position, event.at
         if self.state.unread:
             return True
-        self.state = evolve(self.state, event.draft)
-        self._people(event)
-        if not self.state.owner:
-            self.owner, self.actor, self.acquired_us = NOBODY, "", 0
-        if self.state.hold is not _PARKED:
-            self.parked_us, self.alert = 0, ""
-        if self.state.ended:
+        draft = event.draft
+        self.state = state = evolve(self.state, draft) if state is None else state
+        if type(draft.body) not in ATTEMPTING:
+            self._people(event, draft)
+            if not state.owner:
+                self.owner, self.actor, self.acquired_us = NOBODY, "", 0
+            if state.hold is not _PARKED:
+                self.parked_us, self.alert = 0, ""
+        if state.ended:
             # Nothing but `reopened` follows, which begins anew: what only a running edge needs is not kept for ever.
-            self.state = self.state._replace(plan=None, closed=(), intents=())
+            self.state = state._replace(plan=None, closed=(), intents=())
         return True
 
-    def _people(self, event: Event) -> None:
+    def _people(self, event: Past, draft: Drafted) -> None:
         """What the decision state leaves out."""
-        match event.draft.body:
+        match draft.body:
             case Acquired(owner=owner):
-                self.owner, self.actor, self.acquired_us = owner, event.draft.actor, event.at
+                self.owner, self.actor, self.acquired_us = owner, draft.actor, event.at
                 self.look_us, self.reason = 0, ""
             case Released(look_ms=look_ms, reason=reason):
                 self.look_us, self.reason = (event.at + look_ms * 1000 if look_ms else 0), reason
@@ -173,24 +187,21 @@ class TaskRow:
             case _:
                 pass
 
-    def _entered(self, event: Event) -> None:
+    def _entered(self, event: Past) -> None:
         self.stage_position, self.stage_since_us, self.reason = event.position, event.at, ""
 
 
 def store(row: TaskRow) -> tuple[Any, ...]:
     """A row as `journal_view_tasks` stores it."""
-    state, owner = row.state, row.owner
-    plan, step = _running(state), ""
-    if plan is not None and (current := state.current):
-        step = current.name
-    memory = orjson.dumps([getattr(state, name) for name in MEMORY])
+    state, owner, plan = row.state, row.owner, _running(row.state)
+    step, attempts, begun = _cursor(state, plan)
     return (
         row.opened, row.task, row.repo, row.branch, row.base, row.head, row.pr, state.stage, row.status,
         str(state.hold), int(row.open), state.generation, state.epoch, row.version, row.position, state.owner,
         row.actor, owner.instance, owner.host, owner.pid, plan.source if plan else "", plan.target if plan else "",
-        step, state.attempts if step else 0, int(state.open), int(state.begun), state.lane, row.acquired_us,
+        step, attempts, int(state.open), begun, state.lane, row.acquired_us,
         row.stage_position, row.stage_since_us, row.look_us, row.reason, row.parked_us, row.alert, int(state.cancel),
-        row.opened_us, row.changed_us, _plan_text(state.plan) if state.plan else "", memory.decode(),
+        row.opened_us, row.changed_us, _memory_text(state),
     )  # fmt: skip
 
 
@@ -202,14 +213,24 @@ QUIET = (
 
 def store_quiet(row: TaskRow) -> tuple[Any, ...]:
     """What `QUIET` names of a row, and the row's key."""
-    state, step = row.state, ""
-    if _running(state) is not None and (current := state.current):
-        step = current.name
-    memory = orjson.dumps([getattr(state, name) for name in MEMORY])
+    state = row.state
+    step, attempts, begun = _cursor(state, _running(state))
     return (
-        row.status, row.version, row.position, step, state.attempts if step else 0, int(state.open), int(state.begun),
-        state.lane, row.changed_us, memory.decode(), row.opened,
+        row.status, row.version, row.position, step, attempts, int(state.open), begun, state.lane, row.changed_us,
+        _memory_text(state), row.opened,
     )  # fmt: skip
+
+
+def _cursor(state: TaskState, plan: EdgePlan | None) -> tuple[str, int, int]:
+    """The step that is next in a running plan, its attempts, and whether the edge was begun."""
+    if plan is None:
+        return "", 0, 0
+    current = state.current
+    return (current.name, state.attempts, int(state.begun)) if current else ("", 0, int(state.begun))
+
+
+def _memory_text(state: TaskState) -> str:
+    return orjson.dumps(_memory_of(state)).decode()
 
 
 def row_data(row: TaskRow) -> dict[str, Any]:
@@ -235,11 +256,10 @@ def row_data(row: TaskRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def load(stored: tuple[Any, ...]) -> TaskRow:
-    """The row that `store` made this of."""
+def load(stored: tuple[Any, ...], plan: EdgePlan | None) -> TaskRow:
+    """The row that `store` made this of, and its plan."""
     v = dict(zip(COLUMNS, stored, strict=True))
     known = dict(zip(MEMORY, orjson.loads(v["memory"]), strict=True))
-    plan = plan_from_text(v["plan"]) if v["plan"] else None
     state = TaskState(
         v["stage"], v["generation"], v["epoch"], v["run"], plan, hold=Hold(v["hold"]), cancel=bool(v["cancel"]),
         open=bool(v["in_doubt"]), lane=v["lane"], **{name: _hashable(value) for name, value in known.items()},
@@ -260,4 +280,7 @@ def _running(state: TaskState) -> EdgePlan | None:
     return plan if plan is not None and plan.source == state.stage else None
 
 
-_plan_text = lru_cache(maxsize=4096)(plan_text)
+@lru_cache(maxsize=4096)
+def _enders(plan: EdgePlan) -> tuple[str, ...]:
+    """Steps that end their own process; asked after every event, and most plans have none."""
+    return tuple(step.name for step in plan.steps if step.ends_owner)

@@ -11,30 +11,22 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
 
-from journal.events import (
-    Acquired,
-    Applied,
-    Canceled,
-    Event,
-    HeadChanged,
-    Intended,
-    Opened,
-    Rejected,
-    Reopened,
-    StageMoved,
-)
+import orjson
+
+from journal.events import Acquired, Canceled, HeadChanged, Opened, Reopened, StageMoved
+from journal.plan import EdgePlan, plan_from_text, plan_text
+from journal.projection import Past
+from journal.state import TaskState
 from journal.words import Cause
 from projections import stays
-from projections.row import COLUMNS, MEMORY, QUIET, TaskRow, load, store, store_quiet
+from projections.row import ATTEMPTING, COLUMNS, MEMORY, QUIET, TaskRow, load, store, store_quiet
 
-MOVING = (Opened, StageMoved, HeadChanged, Reopened, Canceled)
-"""Events after which a task may be in another stage, or open no longer."""
-
-ATTEMPTING = (Intended, Applied, Rejected)
-"""Events that change nothing but `QUIET` columns: most of all, so they rewrite neither the whole row nor an index."""
+MOVING = frozenset({Opened, StageMoved, HeadChanged, Reopened, Canceled})
+"""Bodies after which a task may be in another stage, or open no longer."""
 
 CACHED_ROWS = 4096
 """Rows kept between batches; one that is not there is read back, whatever its history."""
@@ -45,7 +37,7 @@ _TYPES = {
 }
 _TEXTS = frozenset(
     {"repo", "branch", "base", "head", "stage", "status", "hold", "run", "actor", "instance", "host", "from_stage",
-     "to_stage", "step", "lane", "reason", "alert", "plan", "memory"}
+     "to_stage", "step", "lane", "reason", "alert", "memory"}
 )  # fmt: skip
 
 _TABLE = ",\n    ".join(f"{c} {_TYPES.get(c, 'TEXT NOT NULL' if c in _TEXTS else 'INTEGER NOT NULL')}" for c in COLUMNS)
@@ -61,6 +53,7 @@ CREATE INDEX journal_view_tasks_owned ON journal_view_tasks (acquired_us) WHERE 
 CREATE INDEX journal_view_tasks_parked ON journal_view_tasks (parked_us) WHERE hold = 'parked';
 CREATE INDEX journal_view_tasks_by_repo ON journal_view_tasks (repo, opened);
 CREATE INDEX journal_view_tasks_by_stage ON journal_view_tasks (stage, opened);
+CREATE TABLE journal_view_plans (opened INTEGER PRIMARY KEY, plan TEXT NOT NULL) STRICT;
 CREATE TABLE journal_view_stages (
     stage TEXT PRIMARY KEY, open INTEGER NOT NULL, ended INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -69,13 +62,18 @@ CREATE TABLE journal_view_reclaims (
 ) STRICT, WITHOUT ROWID;
 """
 
-_SELECT = f"SELECT {', '.join(COLUMNS)} FROM journal_view_tasks WHERE task = ?"
+_SELECT = (
+    f"SELECT {', '.join(f't.{c}' for c in COLUMNS)}, coalesce(p.plan, '') FROM json_each(?) "
+    "CROSS JOIN journal_view_tasks AS t ON t.task = value LEFT JOIN journal_view_plans AS p ON p.opened = t.opened"
+)
 _CHANGING = [c for c in COLUMNS if c not in ("opened", "task", "repo", "branch", "base", "pr", "opened_us")]
 _UPSERT = (
     f"INSERT INTO journal_view_tasks VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (opened) DO UPDATE SET "
     + ", ".join(f"{c} = excluded.{c}" for c in _CHANGING)
 )
 _UPDATE_QUIET = f"UPDATE journal_view_tasks SET {', '.join(f'{c} = ?' for c in QUIET)} WHERE opened = ?"
+_PLAN = "INSERT OR REPLACE INTO journal_view_plans VALUES (?, ?)"
+_NO_PLAN = "DELETE FROM journal_view_plans WHERE opened = ?"
 _COUNT_STAGE = (
     "INSERT INTO journal_view_stages VALUES (?, ?, ?) ON CONFLICT (stage) DO UPDATE SET "
     "open = open + excluded.open, ended = ended + excluded.ended"
@@ -91,55 +89,75 @@ class TasksView:
 
     name = "tasks"
     version = zlib.crc32(f"1 {SCRIPT} {MEMORY}".encode())  # other tables, or more to remember: it is rebuilt
-    tables = ("journal_view_tasks", "journal_view_stages", "journal_view_reclaims", "journal_view_stays")
+    tables = (
+        "journal_view_tasks",
+        "journal_view_plans",
+        "journal_view_stages",
+        "journal_view_reclaims",
+        "journal_view_stays",
+    )
     script = SCRIPT
 
     def __init__(self) -> None:
         self._rows: dict[str, TaskRow] = {}
 
-    def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
+    def apply(self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState] = ()) -> None:
         """Take in events in order: one row a task, whatever the number of its events."""
-        changed: dict[str, TaskRow] = {}
-        whole: dict[str, TaskRow] = {}  # of those, the ones whose other columns may have changed, too
+        self._load(db, events)
+        quiet: dict[str, TaskRow] = {}
+        whole: dict[str, TaskRow] = {}  # the ones whose other columns may have changed, too
         changes = _Changes()
-        for event in events:
+        for event, state in zip(events, states or repeat(None), strict=False):
             if not (task := event.task):
                 continue
-            row = self._rows.get(task) or self._load(db, task)
-            body = event.draft.body
-            moves = isinstance(body, MOVING)
-            before = (row.stay, row.state.stage, row.open) if moves else None
-            if not row.take(event):
+            row, body = self._rows[task], event.draft.body
+            if type(body) in ATTEMPTING:
+                if row.take(event, state):
+                    quiet[task] = row
                 continue
-            changed[task] = row
-            if not isinstance(body, ATTEMPTING):
-                whole[task] = row
-            if before is not None:
-                changes.moved(row, event, *before)
+            before, stay, was_open = row.state, row.stay, row.open
+            if not row.take(event, state):
+                continue
+            whole[task] = row
+            if row.state.plan is not before.plan:
+                changes.plans[row.opened] = row.state.plan
+            if type(body) in MOVING:
+                changes.moved(row, event.position, stay, before.stage, was_open)
             elif isinstance(body, Acquired) and body.cause is not Cause.NONE:
                 changes.reclaims.append((body.cause.value, event.at, task))
         if whole:
             db.executemany(_UPSERT, [store(row) for row in whole.values()])
-        if len(whole) < len(changed):
-            quiet = [store_quiet(row) for task, row in changed.items() if task not in whole]
-            db.executemany(_UPDATE_QUIET, quiet)
+        if quiet := {task: row for task, row in quiet.items() if task not in whole}:
+            db.executemany(_UPDATE_QUIET, [store_quiet(row) for row in quiet.values()])
         changes.write(db)
-        self._forget(changed)
+        self._forget(whole)
 
     def reset(self) -> None:
         self._rows.clear()
 
-    def _load(self, db: sqlite3.Connection, task: str) -> TaskRow:
-        stored: tuple[Any, ...] | None = db.execute(_SELECT, (task,)).fetchone()
-        row = self._rows[task] = load(stored) if stored else TaskRow(task)
-        return row
+    def _load(self, db: sqlite3.Connection, events: Sequence[Past]) -> None:
+        """Have a row of every task: those that are not remembered are asked for at once."""
+        tasks = {event.task for event in events}.difference(self._rows, ("",))
+        if tasks:
+            self._rows |= {task: TaskRow(task) for task in tasks}
+            self._rows |= stored_rows(db, tasks)
 
-    def _forget(self, changed: dict[str, TaskRow]) -> None:
+    def _forget(self, changed: Mapping[str, TaskRow]) -> None:
         for task, row in changed.items():
             if not row.open:
                 del self._rows[task]
         while len(self._rows) > CACHED_ROWS:
             del self._rows[next(iter(self._rows))]
+
+
+def stored_rows(db: sqlite3.Connection, tasks: Iterable[str]) -> dict[str, TaskRow]:
+    """The rows of these tasks, as far as there are any."""
+    found = db.execute(_SELECT, (orjson.dumps([*tasks]).decode(),))
+    rows = [load(stored, plan_from_text(plan) if plan else None) for *stored, plan in found]
+    return {row.task: row for row in rows}
+
+
+_plan_text = lru_cache(maxsize=4096)(plan_text)
 
 
 class _Changes:
@@ -150,12 +168,13 @@ class _Changes:
     """
 
     def __init__(self) -> None:
+        self.plans: dict[int, EdgePlan | None] = {}  # of these tasks, by their opening; None = it needs none any more
         self.reclaims: list[tuple[str, int, str]] = []
         self._counts: dict[str, tuple[int, int]] = {}  # stage -> how many more are open, are ended
         self._begun: list[tuple[int, int, str]] = []
         self._ended: list[tuple[int, int, int, int]] = []
 
-    def moved(self, row: TaskRow, event: Event, stay: int, stage: str, was_open: bool) -> None:
+    def moved(self, row: TaskRow, position: int, stay: int, stage: str, was_open: bool) -> None:
         """A task may have entered or left a stage, or been opened or ended."""
         if row.stay == stay and row.open == was_open:
             return
@@ -163,7 +182,7 @@ class _Changes:
             self._count(stage, -was_open, -(not was_open))
         self._count(row.state.stage, int(row.open), int(not row.open))
         if stay:
-            self._ended.append((event.position, stays.fork(stay, event.position - 1), row.opened, stay))
+            self._ended.append((position, stays.fork(stay, position - 1), row.opened, stay))
         if row.stay:
             self._begun.append((row.opened, row.stay, row.state.stage))
 
@@ -173,6 +192,8 @@ class _Changes:
 
     def write(self, db: sqlite3.Connection) -> None:
         for sql, values in (
+            (_PLAN, [(opened, _plan_text(plan)) for opened, plan in self.plans.items() if plan is not None]),
+            (_NO_PLAN, [(opened,) for opened, plan in self.plans.items() if plan is None]),
             (_COUNT_STAGE, [(stage, *more) for stage, more in self._counts.items()]),
             (_COUNT_RECLAIM, self.reclaims),
             (stays.BEGIN, self._begun),

@@ -90,7 +90,7 @@ def with_done(done: int, live: int = 20) -> sqlite3.Connection:
     db.execute("CREATE TABLE journal_counters (name TEXT, actor TEXT, task TEXT, count INTEGER, last_at INTEGER)")
     row = dict.fromkeys(COLUMNS, 0) | dict.fromkeys(
         ("repo", "branch", "base", "head", "hold", "run", "actor", "instance", "host", "from_stage", "to_stage", "step",
-         "lane", "reason", "alert", "plan", "memory"), "")  # fmt: skip
+         "lane", "reason", "alert", "memory"), "")  # fmt: skip
     ended = {"stage": "done", "status": "done", "hold": "done", "open": 0}
     free = {"stage": "review", "status": "free", "hold": "", "open": 1}
     insert = f"INSERT INTO journal_view_tasks VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
