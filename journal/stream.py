@@ -53,60 +53,43 @@ class Stream(NamedTuple):
 
     def after(self, event: Event, state: TaskState | None = None) -> Stream:
         """Take in the next event; `state` is the fold with it, if the caller has it already."""
-        draft, body = event.draft, event.draft.body
         if self.state.unread:
             return self._replace(version=event.version)
+        draft, body, at = event.draft, event.draft.body, event.at
         if state is None:
             state = evolve(self.state, draft)
+        # Taken apart and put together anew: `_replace` asks for each of the fields, at every event.
+        task, _, before, subject, owner, outcomes, expected, intent, intents, basis, since, look, reason, carrier = self
         match body:
             case Intended():
-                anchor = Anchor(event.position, event.hash.hex())
-                cited = self.intents | {f"{anchor.position}:{anchor.hash}"}
-                return self._replace(
-                    version=event.version, state=state, intent=anchor, intents=cited, expected=body.expected,
-                    since_us=event.at, carrier=self.owner,
-                )  # fmt: skip
+                intent, carrier, expected, since = Anchor(event.position, event.hash.hex()), owner, body.expected, at
+                intents |= {f"{intent.position}:{intent.hash}"}
             case Applied():
-                outcomes = MappingProxyType({**self.outcomes, draft.step: body.seen})
-                return self._replace(
-                    version=event.version, state=state, outcomes=outcomes, basis=event.position, since_us=event.at
-                )
+                outcomes, basis, since = MappingProxyType({**outcomes, draft.step: body.seen}), event.position, at
             case Acquired():
                 # Looks at one question are counted from the first: time that nobody asked in is no waiting.
-                since = self.since_us if self.state.looks else event.at
-                return self._replace(
-                    version=event.version,
-                    state=state,
-                    owner=body.owner,
-                    basis=event.position,
-                    look_us=0,
-                    since_us=since,
-                )
-            case _:
-                return self._seldom(event, owned=bool(state.owner))._replace(version=event.version, state=state)
-
-    def _seldom(self, event: Event, *, owned: bool) -> Stream:
-        """What the events change that stand at the edges of a term, version and state apart."""
-        match event.draft.body:
-            case Opened() as body:
-                subject = Subject(event.task, body.repo, body.branch, body.head, body.base, body.pr)
-                return self._replace(subject=subject, since_us=event.at)
-            case HeadChanged() | Reopened() as body:
-                subject = replace(self.subject, head=body.head or self.subject.head)
-                return self._replace(subject=subject, outcomes=_NONE, since_us=event.at, look_us=0, reason="")
-            case Unread(why=why):
-                return self._replace(reason=why, owner=None)
-            case Parked(reason=reason):
-                return self._replace(reason=reason)
-            case Released(look_ms=look_ms, reason=reason):
-                look_us = event.at + look_ms * 1000 if look_ms else 0
-                return self._replace(owner=None, look_us=look_us, reason=reason)
-            case Settled():
-                return self._replace(basis=event.position, since_us=event.at, look_us=0, owner=None)
+                owner, basis, look, since = body.owner, event.position, 0, since if before.looks else at
+            case Released(look_ms=look_ms):
+                owner, look, reason = None, at + look_ms * 1000 if look_ms else 0, body.reason
             case StageMoved():
-                return self._replace(since_us=event.at, reason="")
+                since, reason = at, ""
+            case Opened():
+                subject, since = Subject(task, body.repo, body.branch, body.head, body.base, body.pr), at
+            case HeadChanged() | Reopened():
+                subject = replace(subject, head=body.head or subject.head)
+                outcomes, since, look, reason = _NONE, at, 0, ""
+            case Unread(why=why):
+                owner, reason = None, why
+            case Parked():
+                reason = body.reason
+            case Settled():
+                owner, basis, since, look = None, event.position, at, 0
             case _:
-                return self if owned else self._replace(owner=None)
+                owner = owner if state.owner else None
+        return Stream(
+            task, event.version, state, subject, owner, outcomes, expected, intent, intents, basis, since, look, reason,
+            carrier,
+        )  # fmt: skip
 
 
 def fold_stream(task: str, events: Iterable[Event], start: Stream | None = None) -> Stream:
