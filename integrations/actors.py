@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from integrations.duties import Duty, single
 from integrations.jobs.worker import JobWorker
-from integrations.settings import ServeSection
+from integrations.sections import ServeSection
 from integrations.wiring import Parts
 from integrations.worker import Dispatcher
 from journal import Journal

@@ -38,7 +38,8 @@ from integrations.image.step import ImageStep
 from integrations.plane.client import PlaneClient
 from integrations.plane.gate import PlaneGate, PlaneGateConfig
 from integrations.plane.poll import PlaneItems
-from integrations.settings import Settings, describe, pipeline_fault
+from integrations.sections import describe
+from integrations.settings import Settings, pipeline_fault
 from journal.errors import InvalidInputError, PipelineError
 from journal.pipeline import StepDefinition
 from journal.plan import StepPlan

@@ -26,7 +26,8 @@ from integrations.plane.client import PlaneClient
 from integrations.plane.hooks import PlaneHooks
 from integrations.plane.poll import PlaneItems
 from integrations.plane.publish import PlanePublisher
-from integrations.settings import EdgeSection, Settings, describe, pipeline_fault
+from integrations.sections import EdgeSection, describe
+from integrations.settings import Settings, pipeline_fault
 from integrations.uses import LIMITS, Context, deploy_config, gate_of, step_of
 from journal import Journal
 from journal.advance import Wrap

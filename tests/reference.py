@@ -25,6 +25,7 @@ from integrations.cli import exits
 from integrations.http import metrics, problems
 from integrations.http.app import create_app
 from integrations.http.auth import Tokens
+from integrations.sections import FileSettings
 from journal import errors, events
 from journal.clock import SystemClock
 from journal.codec import BODIES
@@ -189,7 +190,7 @@ def settings_page() -> str:
         f"# Settings\n\n{NOTE}\n`journal init` writes a commented `journal.toml`. Unknown keys, unreachable stages and "
         "budgets that cannot hold are refused at load, with file, key and remedy.\n"
     ]
-    for where, model in _sections("", settings.FileSettings):
+    for where, model in _sections("", FileSettings):
         plain = {name: f for name, f in model.model_fields.items() if _model_of(f.annotation) is None}
         if plain:
             parts.append(f"\n## `{where or 'top level'}`\n\n{doc(model)}\n\n")

@@ -20,7 +20,8 @@ import pytest
 from integrations.cli import checks
 from integrations.cli.app import main
 from integrations.cli.init import TEMPLATE
-from integrations.settings import FileSettings, load
+from integrations.sections import FileSettings
+from integrations.settings import load
 from integrations.wiring import build
 from journal.events import NOBODY
 from journal.locks import LockFile

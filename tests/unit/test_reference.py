@@ -16,7 +16,8 @@ import pytest
 from integrations.alerts.config import AlertsConfig
 from integrations.cli import app as cli
 from integrations.command.config import CommandConfig
-from integrations.settings import Environment, FileSettings, Settings
+from integrations.sections import FileSettings
+from integrations.settings import Environment, Settings
 from integrations.wiring import build
 from journal.codec import BODIES
 from journal.journal import Journal, NewTask
