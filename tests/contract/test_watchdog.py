@@ -22,11 +22,11 @@ from integrations.settings import load
 from integrations.watchdog import Heartbeat, StandbyWatch, end_writer, read_beat, watchdog_s
 from journal.clock import SystemClock, this_process
 from journal.errors import InvalidInputError
-from journal.events import Event
 from journal.journal import Journal, NewTask
 from journal.locks import read_holder
 from journal.ownership import Locks
-from journal.projection import Projection
+from journal.projection import Past, Projection
+from journal.state import TaskState
 from tests.acting import desk, lives, three_stages
 from tests.builders import FileStep, StandingClock
 
@@ -112,7 +112,7 @@ class Blocking(Projection):
     def __init__(self) -> None:
         self.go = threading.Event()
 
-    def apply(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
+    def apply(self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState] = ()) -> None:
         self.go.wait()
 
     def reset(self) -> None:
