@@ -84,12 +84,12 @@ def recall(row: Sequence[Any]) -> Recalled:
     Raises:
         DamagedError: The body is of a known kind and is no such body.
     """
-    *head, kind, schema, text = row
+    kind, schema, text = row[9:]
     try:
         body = gist(kind, schema, text)
     except UnknownEventError as error:
         body = Unread(kind, f"event {row[0]} cannot be read: {error}")
-    return Recalled._make((*head, body))
+    return Recalled._make((*row[:9], body))
 
 
 class Projection(Protocol):

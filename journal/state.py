@@ -155,10 +155,7 @@ def evolve(s: TaskState, e: Told) -> TaskState:
         return s
     match e.body:
         case Intended(guard=guard, lane=lane):
-            intents = (*_without(s.intents, e.step), (e.step, e.attempt))
-            # What fenced and probed re-drive is dead by then: quiesced. An exclusive one may land instead of the new.
-            loose = s.loose or (s.open and guard in _MAY_LAND_LATE)
-            return _but(s, intents=intents, open=True, lane=lane, loose=loose)
+            return _begun(s, e, guard, lane)
         case Applied():
             return _closed(s, e)
         case Rejected():
@@ -176,8 +173,10 @@ def evolve(s: TaskState, e: Told) -> TaskState:
         case StageMoved(to_stage=to_stage, final=final):
             hold = _DONE if final else s.hold
             back = s.plan is not None and to_stage != s.plan.target
-            moved = _but(s, stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0)
-            return _but(moved, forgiven=s.intents, rollbacks=s.rollbacks + back)
+            return _but(
+                s, stage=to_stage, hold=hold, open=False, lane="", looks=0, fruitless=0, forgiven=s.intents,
+                rollbacks=s.rollbacks + back,
+            )  # fmt: skip
         case Parked():
             return _but(s, hold=_PARKED, lane="")
         case Settled(applied=applied):
@@ -203,18 +202,33 @@ def evolve(s: TaskState, e: Told) -> TaskState:
             return s
 
 
+# The two that most events are take the state apart and put it together, which is the quickest way there is.
+
+
+def _begun(s: TaskState, e: Told, guard: Guard, lane: str) -> TaskState:
+    (
+        stage, generation, epoch, owner, plan, closed, intents, forgiven, in_doubt, hold, cancel, landed,
+        fruitless, looks, _, rollbacks, loose, unread, floor,
+    ) = s  # fmt: skip
+    intents = (*_without(intents, e.step), (e.step, e.attempt))
+    # What fenced and probed re-drive is dead by then: quiesced. An exclusive one may land instead of the new.
+    loose = loose or (in_doubt and guard in _MAY_LAND_LATE)
+    return TaskState(
+        stage, generation, epoch, owner, plan, closed, intents, forgiven, True, hold, cancel, landed,
+        fruitless, looks, lane, rollbacks, loose, unread, floor,
+    )  # fmt: skip
+
+
 def _closed(s: TaskState, e: Told) -> TaskState:
-    return _but(
-        s,
-        closed=(*s.closed, e.step),
-        intents=_without(s.intents, e.step),
-        open=False,
-        loose=False,
-        forgiven=_without(s.forgiven, e.step),
-        landed=s.landed or _irreversible(s.plan, e.step),
-        fruitless=0,
-        looks=0,
-    )
+    (
+        stage, generation, epoch, owner, plan, closed, intents, forgiven, _, hold, cancel, landed,
+        _, _, lane, rollbacks, _, unread, floor,
+    ) = s  # fmt: skip
+    step = e.step
+    return TaskState(
+        stage, generation, epoch, owner, plan, (*closed, step), _without(intents, step), _without(forgiven, step),
+        False, hold, cancel, landed or _irreversible(plan, step), 0, 0, lane, rollbacks, False, unread, floor,
+    )  # fmt: skip
 
 
 def _irreversible(plan: EdgePlan | None, step: str) -> bool:
