@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from journal.clock import SystemClock, SystemIds
@@ -71,32 +71,31 @@ class Producers:
     """So many coroutines that append one event and wait for it, each with a task of its own, again and again."""
 
     def __init__(self, log: SqliteLog, producers: int, prefix: str = "BENCH") -> None:
-        self._log, self._producers, self._numbers, self._prefix = log, producers, count(1), prefix
+        self._log, self._numbers, self._prefix = log, count(1), prefix
         self._plan = plan_of_six()
-        self._left: dict[int, tuple[Stream, Iterator[Draft]]] = {}
+        self._stocks = [self._stock() for _ in range(producers)]
+        self._streams: dict[str, Stream] = {}
 
     async def run(self, events: int) -> Timed:
-        """Append so many events, shared out evenly."""
-        share = events // self._producers
-        with timed(share * self._producers) as round_:
-            await asyncio.gather(*(self._produce(n, share) for n in range(self._producers)))
+        """Append so many events, shared out evenly. What is appended is made beforehand, as it is on the raw side."""
+        share = events // len(self._stocks)
+        work = [list(islice(stock, share)) for stock in self._stocks]
+        with timed(share * len(work)) as round_:
+            await asyncio.gather(*map(self._produce, work))
         return round_
 
-    async def _produce(self, producer: int, share: int) -> None:
-        stream, drafts = self._left.get(producer) or self._fresh()
-        for _ in range(share):
-            draft = next(drafts, None)
-            if draft is None:
-                stream, drafts = self._fresh()
-                draft = next(drafts)
+    async def _produce(self, work: list[tuple[str, Draft]]) -> None:
+        for task, draft in work:
+            stream = self._streams.pop(task) if task in self._streams else Stream(task)
             answer = await self._log.append(Unit(stream, (draft,)))
             assert isinstance(answer, Written), answer
-            stream = answer.stream
-        self._left[producer] = stream, drafts
+            self._streams[task] = answer.stream
 
-    def _fresh(self) -> tuple[Stream, Iterator[Draft]]:
-        task = f"{self._prefix}-{next(self._numbers)}"
-        return Stream(task), iter(history_of(task, self._plan))
+    def _stock(self) -> Iterator[tuple[str, Draft]]:
+        while True:
+            task = f"{self._prefix}-{next(self._numbers)}"
+            for draft in history_of(task, self._plan):
+                yield task, draft
 
 
 def raw_bodies(producers: int) -> Iterator[Body]:
