@@ -132,15 +132,16 @@ class TaskRow:
         Raises:
             DamagedError: Events between this row and the event are missing, so the view is not of this log.
         """
-        if event.version <= self.version:
-            return False
-        if event.version != self.version + 1:
+        version = event.version
+        if version != self.version + 1:
+            if version <= self.version:
+                return False
             raise DamagedError(
                 path=f"view of task {self.task}",
-                why=f"reaches version {self.version} and the next event is version {event.version}",
+                why=f"reaches version {self.version} and the next event is version {version}",
                 remedy="run `journal projections rebuild`",
             )
-        self.version, self.position, self.changed_us = event.version, event.position, event.at
+        self.version, self.position, self.changed_us = version, event.position, event.at
         if self.state.unread:
             return True
         draft = event.draft
@@ -151,7 +152,7 @@ class TaskRow:
                 self.owner, self.actor, self.acquired_us = NOBODY, "", 0
             if state.hold is not _PARKED:
                 self.parked_us, self.alert = 0, ""
-        if state.ended:
+        if state.hold is not _FREE and state.ended:
             # Nothing but `reopened` follows, which begins anew: what only a running edge needs is not kept for ever.
             self.state = state._replace(plan=None, closed=(), intents=())
         return True
@@ -225,8 +226,10 @@ def _cursor(state: TaskState, plan: EdgePlan | None) -> tuple[str, int, int]:
     """The step that is next in a running plan, its attempts, and whether the edge was begun."""
     if plan is None:
         return "", 0, 0
-    current = state.current
-    return (current.name, state.attempts, int(state.begun)) if current else ("", 0, int(state.begun))
+    current, begun = state.current, bool(state.intents or state.closed) and state.begun
+    if current is None:
+        return "", 0, int(begun)
+    return current.name, dict(state.intents).get(current.name, 0), int(begun)
 
 
 def _memory_text(state: TaskState) -> str:

@@ -21,8 +21,8 @@ CREATE INDEX journal_view_stays_to ON journal_view_stays (node, to_position) WHE
 """
 """`to_position` is the first position that the stay does not cover; 0 = it runs."""
 
-BEGIN = "INSERT INTO journal_view_stays VALUES (?, ?, 0, 0, ?)"
-"""opened, from, stage."""
+BEGIN = "INSERT INTO journal_view_stays VALUES (?, ?, ?, ?, ?)"
+"""opened, from, to, node, stage; to and node are 0 while it runs."""
 
 END = "UPDATE journal_view_stays SET to_position = ?, node = ? WHERE opened = ? AND from_position = ?"
 """to, node, opened, from."""

@@ -171,7 +171,8 @@ class _Changes:
         self.plans: dict[int, EdgePlan | None] = {}  # of these tasks, by their opening; None = it needs none any more
         self.reclaims: list[tuple[str, int, str]] = []
         self._counts: dict[str, tuple[int, int]] = {}  # stage -> how many more are open, are ended
-        self._begun: list[tuple[int, int, str]] = []
+        self._begun: dict[tuple[int, int], str] = {}  # (opened, from) -> stage, of stays that run after the batch
+        self._over: list[tuple[int, int, int, int, str]] = []  # begun and ended within the batch
         self._ended: list[tuple[int, int, int, int]] = []
 
     def moved(self, row: TaskRow, position: int, stay: int, stage: str, was_open: bool) -> None:
@@ -182,9 +183,16 @@ class _Changes:
             self._count(stage, -was_open, -(not was_open))
         self._count(row.state.stage, int(row.open), int(not row.open))
         if stay:
-            self._ended.append((position, stays.fork(stay, position - 1), row.opened, stay))
+            self._left(row.opened, stay, position)
         if row.stay:
-            self._begun.append((row.opened, row.stay, row.state.stage))
+            self._begun[row.opened, row.stay] = row.state.stage
+
+    def _left(self, opened: int, stay: int, position: int) -> None:
+        node = stays.fork(stay, position - 1)
+        if (stage := self._begun.pop((opened, stay), None)) is not None:
+            self._over.append((opened, stay, position, node, stage))
+        else:
+            self._ended.append((position, node, opened, stay))
 
     def _count(self, stage: str, opened: int, ended: int) -> None:
         before = self._counts.get(stage, (0, 0))
@@ -196,7 +204,7 @@ class _Changes:
             (_NO_PLAN, [(opened,) for opened, plan in self.plans.items() if plan is None]),
             (_COUNT_STAGE, [(stage, *more) for stage, more in self._counts.items()]),
             (_COUNT_RECLAIM, self.reclaims),
-            (stays.BEGIN, self._begun),
+            (stays.BEGIN, [(opened, stay, 0, 0, stage) for (opened, stay), stage in self._begun.items()] + self._over),
             (stays.END, self._ended),
         ):
             if values:  # most batches move nothing; an empty statement is not free
