@@ -158,9 +158,10 @@ def catch_up(
         db.execute("BEGIN IMMEDIATE")
         try:
             start = 0 if rebuild else _start(db, projection)
-            if not start:
-                _recreate(db, projection)
+            indexes = [] if start else _recreate(db, projection)
             _replay(db, projection, start, progress)
+            for statement in indexes:
+                db.execute(statement)
             db.execute("COMMIT")
         except BaseException:
             projection.reset()
@@ -182,16 +183,21 @@ def _start(db: sqlite3.Connection, projection: Projection) -> int:
     return int(row[1]) if at and at[0] == row[2] else 0
 
 
-def _recreate(db: sqlite3.Connection, projection: Projection) -> None:
+def _recreate(db: sqlite3.Connection, projection: Projection) -> list[str]:
+    """Make its tables anew, empty; returns the indexes that are still to be made, sooner once the rows are there."""
     for table in projection.tables:
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    for statement in statements(projection.script):
-        db.execute(statement)
+    script = statements(projection.script)
+    indexes = [statement for statement in script if statement.startswith("CREATE INDEX")]
+    for statement in script:
+        if statement not in indexes:
+            db.execute(statement)
     projection.reset()
     db.execute(
         "INSERT OR REPLACE INTO journal_projections VALUES (?, ?, 0, ?)",
         (projection.name, projection.version, bytes(32)),
     )
+    return indexes
 
 
 def _replay(

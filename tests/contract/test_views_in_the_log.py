@@ -27,6 +27,8 @@ def dump(path: Path) -> dict[str, list[Any]]:
     db = open_reader(path)
     select = "SELECT * FROM {} ORDER BY 1, 2"
     try:
+        made = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_schema WHERE tbl_name LIKE 'journal_view_%'")]
+        assert {statement.rstrip(";") for statement in statements(TasksView.script)} <= set(made)
         return {table: db.execute(select.format(table)).fetchall() for table in TasksView.tables}
     finally:
         db.close()
