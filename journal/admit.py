@@ -41,7 +41,7 @@ def admit(state: TaskState, drafts: tuple[Draft, ...]) -> TaskState:
 def admit_each(state: TaskState, drafts: tuple[Draft, ...]) -> list[TaskState]:
     """Check a unit as `admit` does and return the fold after each of its events, so that nobody folds them again."""
     before: Draft | None = None
-    states = list[TaskState]()
+    states: list[TaskState] = []
     for draft in drafts:
         _check(state, draft, before)
         state, before = evolve(state, draft), draft

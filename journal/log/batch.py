@@ -62,6 +62,7 @@ class Batch:
         self.position, self.hash, self.lanes = head.position, head.hash, dict(head.lanes)
         self._lanes_before = head.lanes
         self.events: list[Event] = []
+        self.states: list[TaskState] = []  # each event's task with it, so that no view folds again
         self.versions: dict[str, int] = {}  # of the streams that this batch looked at, as they will be after it
         self._known = known
         self._opened: dict[str, str] = {}  # tasks opened in this batch, by their name in small letters
@@ -88,14 +89,14 @@ class Batch:
                 holder = self.lanes.get(state.lane, stream.task)
                 if holder != stream.task:
                     return Taken(holder)
-            placed = self._place(unit, states)
+            placed, states = self._place(unit, states)
         except JournalError as error:
             return error
         # Last, when nothing else can refuse the unit: what the companion writes is not undone for one member alone.
         move = move_of(unit, state.stage) if self._companion is not None else None
         if self._companion is not None and move is not None and (why := self._companion.move(self._db, move)):
             return Astray(why)
-        self._keep(unit, placed)
+        self._keep(unit, placed, states)
         return placed
 
     def store_lanes(self) -> None:
@@ -127,9 +128,11 @@ class Batch:
             return str(row[0])
         return self._opened.get(task.lower(), "")
 
-    def _place(self, unit: Unit, states: Sequence[TaskState]) -> Written:
-        stream, events = unit.stream, []
-        position, head = self.position, self.hash
+    def _place(self, unit: Unit, states: Sequence[TaskState]) -> tuple[Written, list[TaskState]]:
+        """The events in their places, and the fold with each of them as it is stored."""
+        stream, position, head = unit.stream, self.position, self.hash
+        events: list[Event] = []
+        stored: list[TaskState] = []
         for draft, state in zip(unit.drafts, states, strict=True):
             position += 1
             event = place(
@@ -139,12 +142,14 @@ class Batch:
             # A draft that was changed on its way in (redacted) is folded as it is stored.
             head, stream = event.hash, stream.after(event, state if event.draft is draft else None)
             events.append(event)
-        return Written(stream, tuple(events))
+            stored.append(stream.state)
+        return Written(stream, tuple(events)), stored
 
-    def _keep(self, unit: Unit, placed: Written) -> None:
+    def _keep(self, unit: Unit, placed: Written, states: Sequence[TaskState]) -> None:
         last = placed.events[-1]
         self.position, self.hash = last.position, last.hash
-        self.events.extend(placed.events)
+        self.events += placed.events
+        self.states += states
         self.versions[unit.stream.task] = last.version
         if isinstance(unit.drafts[0].body, Opened):
             self._opened[unit.stream.task.lower()] = unit.stream.task

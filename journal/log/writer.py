@@ -360,7 +360,7 @@ class Writer:
         if batch.events:
             db.executemany(INSERT, [to_row(event) for event in batch.events])
             for projection in self._projections:
-                projection.apply(db, batch.events)
+                projection.apply(db, batch.events, batch.states)
             store_checkpoints(db, self._projections, batch.events[-1])
             batch.store_lanes()
         if tallies:
