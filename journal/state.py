@@ -79,13 +79,13 @@ class TaskState(NamedTuple):
     @property
     def attempts(self) -> int:
         """Attempts begun for the cursor's step."""
-        step = self.current
+        step = self.current if self.intents else None
         return _count(self.intents, step.name) if step else 0
 
     @property
     def tries(self) -> int:
         """Attempts of the cursor's step that count against its limit."""
-        step = self.current
+        step = self.current if self.intents else None
         return _count(self.intents, step.name) - _count(self.forgiven, step.name) if step else 0
 
     @property
