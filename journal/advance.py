@@ -100,8 +100,10 @@ async def _loop(ports: Ports, run: Run) -> Run:
     told: StepPlan | None = None  # the step that lines of the log name
     while not isinstance(action := next_action(run), Finished):
         if isinstance(action, (Probe, Apply, Quiesce)) and action.step is not told:
+            if told is None:
+                bind_contextvars(epoch=run.epoch)
             told = action.step
-            bind_contextvars(step=told.name, epoch=run.epoch)
+            bind_contextvars(step=told.name)
         result = await perform(ports, action, run)
         if tells:
             log.debug("engine_step", action=type(action).__name__, result=type(result).__name__, epoch=run.epoch)

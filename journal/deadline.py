@@ -15,37 +15,40 @@ class Deadline:
     questions and orders of six steps take one timer, which whoever made the deadline closes at last.
     """
 
-    __slots__ = ("_cancelling", "_cut", "_due_s", "_task", "_timer")
+    __slots__ = ("_cancelling", "_cut", "_due_s", "_loop", "_task", "_timer", "_watching")
+
+    _loop: asyncio.AbstractEventLoop
+    _task: asyncio.Task[object]
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[object] | None = None  # awaits something; None = nothing is to be cut off
+        self._watching: bool | None = None  # something is to be cut off; None = nothing ever was
         self._due_s = 0.0  # of the loop's clock
         self._cancelling = 0
         self._cut = False
 
     def within(self, budget_s: float) -> Self:
         """
-        Bound what follows in a `with`; one at a time.
+        Bound what follows in a `with`; one at a time, and always in the same task.
 
         Raises:
             TimeoutError: At its end: the budget was used up and nobody else cancelled the task.
         """
-        self._due_s = asyncio.get_running_loop().time() + budget_s
+        if self._watching is None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._task, self._loop = task, task.get_loop()
+        self._due_s = self._loop.time() + budget_s
         return self
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        assert self._task is None
-        self._task, self._cancelling, self._cut = task, task.cancelling(), False
+        self._watching, self._cut, self._cancelling = True, False, self._task.cancelling()
         if self._timer is None or self._timer.when() > self._due_s:
             self._arm()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        task, self._task = self._task, None
-        assert task is not None
-        if self._cut and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        self._watching = False
+        if self._cut and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def close(self) -> None:
@@ -56,13 +59,13 @@ class Deadline:
 
     def _arm(self) -> None:
         self.close()
-        self._timer = asyncio.get_running_loop().call_at(self._due_s, self._ring)
+        self._timer = self._loop.call_at(self._due_s, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        if self._task is None:
+        if not self._watching:
             return  # whatever is awaited next arms it again
-        if asyncio.get_running_loop().time() < self._due_s:
+        if self._loop.time() < self._due_s:
             self._arm()
         else:
             self._cut = True
