@@ -32,6 +32,10 @@ class EventLog(Protocol):
         """A task's stream as it is now; version 0 if no event names the task."""
         ...
 
+    async def read_all(self, tasks: Sequence[str]) -> Sequence[Stream]:
+        """`read` for many tasks, in their order, by few questions."""
+        ...
+
     async def append(self, unit: Unit) -> Answer:
         """Append a unit by compare-and-swap on its stream's version (L3)."""
         ...

@@ -7,10 +7,13 @@ With an upstream the file is this host's copy of a log on a server, and appends 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,9 @@ CACHED_STREAMS = 2048
 PAGE = 1000
 """Events read at once."""
 
+STREAMS_AT_ONCE = 100
+"""Streams read by one question; most have a few dozen events, so that they fit into a page."""
+
 # Only names of columns are put into the texts, never a value.
 _JOURNAL_ID = "SELECT json_extract(body, '$.journal') FROM journal_events WHERE position = 1"
 _FLOOR = (
@@ -44,6 +50,10 @@ _FLOOR = (
     "WHERE task = '' AND kind = 'incarnation_started'"
 )
 _OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND version > ? ORDER BY version LIMIT ?"  # noqa: S608
+_OF_TASKS = (
+    f"SELECT {COLUMNS} FROM journal_events WHERE task IN (SELECT value FROM json_each(?)) "  # noqa: S608
+    "AND version > 0 ORDER BY task, version LIMIT ?"
+)
 _OF_LOG = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
 
 
@@ -153,6 +163,28 @@ class SqliteLog:
             self._keep(stream)
         return stream
 
+    async def read_all(self, tasks: Sequence[str]) -> Sequence[Stream]:
+        """A thread's hop for each stream costs more than its events do, so a hundred are one question."""
+        trusted = self._writer and not self._writer.follows
+        asked = [task for task in tasks if not (trusted and task in self._streams)]
+        streams: dict[str, Stream] = {}
+        for at in range(0, len(asked), STREAMS_AT_ONCE):
+            streams |= await self._read_whole(asked[at : at + STREAMS_AT_ONCE])
+        return [streams.get(task) or await self.read(task) for task in tasks]
+
+    async def _read_whole(self, tasks: Sequence[str]) -> dict[str, Stream]:
+        """Those that a page holds to their end."""
+        events = self._met(await self.query(_OF_TASKS, (json.dumps(tasks), PAGE)))
+        streams = {
+            task: fold_stream(task, of_task, Stream(task, state=self._blank))
+            for task, of_task in groupby(events, key=attrgetter("task"))
+        }
+        if len(events) == PAGE:
+            streams.popitem()  # the last may go on
+        for stream in streams.values():
+            self._keep(stream)
+        return streams
+
     async def append(self, unit: Unit) -> Answer:
         if self._writer is None:
             raise NotWriterError(path=str(self.path), holder="this process only reads")
@@ -187,6 +219,9 @@ class SqliteLog:
             rows = await self.query(_OF_LOG, (after, limit))
         else:
             rows = await self.query(_OF_TASK, (task, after, limit))
+        return self._met(rows)
+
+    def _met(self, rows: Sequence[Any]) -> Sequence[Event]:
         found = [as_far_as_known(row) for row in rows]
         for event in found:
             # Committed, and its writer not told yet: whoever has seen an event never reads a stream without it.

@@ -128,6 +128,32 @@ async def test_what_was_appended_is_read_back_by_another_process_and_after_a_res
     await again.close()
 
 
+@pytest.mark.proves("NFR-4")
+async def test_many_streams_read_by_few_questions_are_what_each_of_them_is_by_itself(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await store(tmp_path)
+    for number in range(7):
+        stream = await begin(log, f"T-{number}")
+        if number % 3:
+            stream = await written(log, stream, acquired(plan("merge_pr")), intended("merge_pr"))
+    await log.close()
+
+    monkeypatch.setattr("journal.log.sqlite.PAGE", 5)  # ends within a stream
+    monkeypatch.setattr("journal.log.sqlite.STREAMS_AT_ONCE", 3)
+    again = await store(tmp_path)
+    wanted = ["T-6", "T-2", "T-none", "T-1", "T-0", "T-4", "T-2", "T-5", "T-3"]
+    await again.read("T-4")
+    found = await again.read_all(wanted)
+    assert [stream.version for stream in found] == [1, 3, 0, 3, 1, 3, 3, 3, 1]
+    assert list(found) == [await again.read(task) for task in wanted]
+    assert list(await again.read_all(wanted)) == list(found)  # what is kept by now
+    assert list(await again.read_all([])) == []
+    await written(again, found[1], Draft(Released(Ending.WAITING), found[1].state.epoch, 1, "worker"))
+    assert (await again.read_all(["T-2"]))[0].version == 4
+    await again.close()
+
+
 @pytest.mark.proves("L2", "I1", "I2", "A1", "R93")
 async def test_positions_and_versions_are_dense_and_every_event_is_linked_to_the_one_before(log: EventLog) -> None:
     first, second = await begin(log, "T-1"), await begin(log, "T-2")
