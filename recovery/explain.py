@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from journal.doubt import TABLE, Row, Table
+from journal.doubt import TABLE, Table
 from journal.state import TaskState
-from journal.words import Evidence, Fact, Guard, Hold
+from journal.words import Evidence, Hold
 from projections.history import Decision, EpochStory, Story
 from projections.row import TaskRow
 from recovery.account import account
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of the decision table, and why it did or did not fire."""
-
-    row: str
-    fact: str
-    verdict: str
-    why: str
+from recovery.cells import Cell, not_fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +72,7 @@ def explain(
         decision_age_s=max(0, now_us - decision.at) // 1_000_000,
         facts=decision.seen,
         fired=fired,
-        others=tuple(_others(decision, table)),
+        others=not_fired(decision.row, decision.fact, decision.guard, table),
     )
 
 
@@ -203,29 +194,6 @@ def _doubt(state: TaskState) -> str:
 def _next_asks(state: TaskState) -> str:
     step = state.current
     return f" Whether {step.name} happened is not known until the world is asked." if state.open and step else ""
-
-
-def _others(decision: Decision, table: Table) -> list[Cell]:
-    """The same guard's column: the other facts of the row, then the other rows as a whole."""
-    guard = Guard(decision.guard)
-    cells = []
-    for fact in Fact:
-        verdict = table.get((Row(decision.row), fact, guard)) if decision.row in {r.value for r in Row} else None
-        if fact.value != decision.fact and verdict is not None:
-            cells.append(
-                Cell(decision.row, fact.value, verdict.value, f"the probe said {decision.fact}, not {fact.value}")
-            )
-    for row, meaning in _ROWS.items():
-        if row.value != decision.row and any(key[0] is row and key[2] is guard for key in table):
-            cells.append(Cell(row.value, "any", "", f"{meaning}, and that was not so"))
-    return cells
-
-
-_ROWS = {
-    Row.FRESH: "no attempt of the step stands in the journal",
-    Row.OPEN: "an attempt has no outcome",
-    Row.RETRY: "every attempt is closed as not applied",
-}
 
 
 def _who(epoch: EpochStory) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from journal.doubt import Verdict, decide, row_of
 from journal.journal import Journal
@@ -21,6 +21,7 @@ from journal.stream import Stream
 from journal.words import Evidence, Hold
 from projections.base import ask
 from projections.queue import due_tasks
+from recovery.cells import Cell, not_fired
 
 PAGE = 500
 """Tasks read from the view at once; only open ones that somebody left in the middle are in it."""
@@ -42,7 +43,9 @@ class Forecast:
     fact: str
     verdict: str  # drive, converge, wait, park, halt; defer = its lock is held; rest = nothing is in doubt
     why: str
-    seen: Evidence = ()
+    seen: Evidence = ()  # asked while the plan was made
+    guard: str = ""
+    others: tuple[Cell, ...] = ()  # of the table, that did not fire
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ async def forecast(journal: Journal, stream: Stream) -> Forecast:
     late = decision.verdict is Verdict.WAIT and probed.late
     verdict = Verdict.PARK if late else decision.verdict
     why = decision.why or f"{step.guard} step {step.name}: {decision.cell[0]} x {decision.cell[1]}"
-    return named(str(verdict), why, str(probed.finding.fact), probed.finding.seen)
+    told, (_, fact, guard) = named(str(verdict), why, str(probed.finding.fact), probed.finding.seen), decision.cell
+    return replace(told, guard=str(guard), others=not_fired(told.row, str(fact), str(guard)))
 
 
 def summary(forecasts: Sequence[Forecast]) -> dict[str, int]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from recovery.plan import Plan
 
 
+SHOWN = 10
+"""Tasks whose cells that did not fire are shown to a person."""
+
+
 def recover(
     ctx: typer.Context,
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan; writes nothing. The default.")] = False,
@@ -111,4 +115,10 @@ def _show(out: Output, made: Plan) -> None:
             ("task", "stage", "epoch", "step", "journal", "world", "would", "why", "seen"),
             [(f.task, f.stage, f.epoch, f.step, f.row, f.fact, f.verdict, f.why, seen(f.seen)) for f in made.forecasts],
         )
+    for f in [f for f in made.forecasts if f.others][:SHOWN]:
+        source = str(dict(f.seen).get("source", "the probe"))
+        out.head(f"{f.task}: {f.row} x {f.fact} ({f.guard}) -> {f.verdict}; {source} was asked just now")
+        out.table(("row", "fact", "would be", "why not"), [(c.row, c.fact, c.verdict, c.why) for c in f.others])
+    if len(made.forecasts) > SHOWN:
+        out.say(f"which rows did not fire is shown for the first {SHOWN} tasks; --json has all of them")
     out.say(f"as of position {made.position}; carry it out with: journal recover --apply {made.token}")

@@ -237,6 +237,44 @@ def test_a_plan_is_carried_out_only_while_nothing_has_changed(cli: Cli) -> None:
     cli("recover", "--plan", "--apply", plan["token"], code=2)
 
 
+KILLED = """
+[pipeline]
+stages = ["review", "done"]
+on_new_head = "review"
+edges = [{ from = "review", to = "done", steps = ["ship"] }]
+
+[gates]
+
+[steps.ship]
+use = "command"
+guard = "repeatable"
+irreversible = false
+apply = ["sh", "-c", "kill -KILL $PPID"]
+probe = ["sh", "-c", "exit 10"]
+"""
+
+
+@pytest.mark.proves("V9", "NFR-7")
+def test_a_plan_names_the_cell_that_fired_what_was_asked_and_why_the_others_did_not(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "journal.toml").write_text(KILLED)
+    cli("open", "ORCH-1", *OPEN)
+    argv = [sys.executable, "-m", "integrations.cli", "--config", str(tmp_path / "journal.toml"), "advance", "ORCH-1"]
+    assert subprocess.run(argv, cwd=ROOT, capture_output=True, check=False).returncode == -signal.SIGKILL
+    (task,) = cli.json("recover", "--plan")["tasks"]
+    fired = ("row", "fact", "guard", "verdict")
+    assert [task[name] for name in fired] == ["open", "absent", "repeatable", "drive"]
+    assert "source" in task["seen"]
+    others = [(c["row"], c["fact"], c["verdict"]) for c in task["others"]]
+    assert others == [
+        ("open", "ours", "converge"), ("open", "others", "adopt"), ("open", "unknown", "wait"),
+        ("open", "conflict", "park"), ("fresh", "any", ""), ("retry", "any", ""),
+    ]  # fmt: skip
+    assert all(c["why"] for c in task["others"])
+    shown = cli("recover", "--plan")
+    assert "open x absent (repeatable) -> drive" in shown
+    assert "no attempt of the step stands in the journal, and that was not so" in shown.replace("\n", " ")
+
+
 def test_a_plan_is_not_carried_out_beside_a_running_service(cli: Cli, tmp_path: Path) -> None:
     token = cli.json("recover")["token"]
     with service(tmp_path / "journal.toml"):
