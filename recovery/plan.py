@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from journal.doubt import Verdict, decide, row_of
 from journal.journal import Journal
@@ -45,7 +45,11 @@ class Forecast:
     why: str
     seen: Evidence = ()  # asked while the plan was made
     guard: str = ""
-    others: tuple[Cell, ...] = ()  # of the table, that did not fire
+
+    @property
+    def others(self) -> tuple[Cell, ...]:
+        """The cells of the table that did not fire; none where nothing was asked."""
+        return not_fired(self.row, self.fact, self.guard) if self.guard else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,10 @@ async def forecast(journal: Journal, stream: Stream) -> Forecast:
     state = stream.state
     step = state.current if state.plan and state.plan.source == state.stage else None
 
-    def named(verdict: str, why: str, fact: str = "", seen: Evidence = ()) -> Forecast:
+    def named(verdict: str, why: str, fact: str = "", seen: Evidence = (), guard: str = "") -> Forecast:
         name, row = (step.name, str(row_of(state))) if step else ("", "")
-        return Forecast(stream.task, state.stage, stream.version, state.epoch, name, row, fact, verdict, why, seen)
+        at = (stream.task, state.stage, stream.version, state.epoch)
+        return Forecast(*at, name, row, fact, verdict, why, seen, guard)
 
     if await journal.driven(stream):
         return named("defer", "its lock is held, or its owner lives on another host: a run, or a child that one left")
@@ -110,8 +115,7 @@ async def forecast(journal: Journal, stream: Stream) -> Forecast:
     late = decision.verdict is Verdict.WAIT and probed.late
     verdict = Verdict.PARK if late else decision.verdict
     why = decision.why or f"{step.guard} step {step.name}: {decision.cell[0]} x {decision.cell[1]}"
-    told, (_, fact, guard) = named(str(verdict), why, str(probed.finding.fact), probed.finding.seen), decision.cell
-    return replace(told, guard=str(guard), others=not_fired(told.row, str(fact), str(guard)))
+    return named(str(verdict), why, str(probed.finding.fact), probed.finding.seen, str(step.guard))
 
 
 def summary(forecasts: Sequence[Forecast]) -> dict[str, int]:

@@ -101,7 +101,9 @@ async def _apply(out: Output, journal: Journal, token: str) -> int:
 
 
 def _data(made: Plan) -> dict[str, Any]:
-    forecasts = [asdict(f) | {"seen": dict(f.seen)} for f in made.forecasts]
+    forecasts = [
+        asdict(f) | {"seen": dict(f.seen), "others": [asdict(cell) for cell in f.others]} for f in made.forecasts
+    ]
     return {"position": made.position, "token": made.token, "tasks": forecasts}
 
 
