@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
 
 
 class Deadline:
@@ -15,40 +14,46 @@ class Deadline:
     questions and orders of six steps take one timer, which whoever made the deadline closes at last.
     """
 
-    __slots__ = ("_cancelling", "_cut", "_due_s", "_loop", "_task", "_timer", "_watching")
+    __slots__ = ("_cancelling", "_cut", "_due_s", "_loop", "_once", "_task", "_timer", "_watching")
 
     _loop: asyncio.AbstractEventLoop
-    _task: asyncio.Task[object]
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
+        self._task: asyncio.Task[object] | None = None  # whose first question came through here
+        self._once = once
         self._timer: asyncio.TimerHandle | None = None
-        self._watching: bool | None = None  # something is to be cut off; None = nothing ever was
+        self._watching = False  # something is to be cut off
         self._due_s = 0.0  # of the loop's clock
         self._cancelling = 0
         self._cut = False
 
-    def within(self, budget_s: float) -> Self:
+    def within(self, budget_s: float) -> Deadline:
         """
-        Bound what follows in a `with`; one at a time, and always in the same task.
+        Bound what follows in a `with`. Another task, or what is awaited beside, gets a deadline of its own.
 
         Raises:
             TimeoutError: At its end: the budget was used up and nobody else cancelled the task.
         """
-        if self._watching is None:
-            task = asyncio.current_task()
-            assert task is not None
+        task = asyncio.current_task()
+        assert task is not None
+        if self._task is None:
             self._task, self._loop = task, task.get_loop()
+        elif self._watching or task is not self._task:
+            return Deadline(once=True).within(budget_s)
         self._due_s = self._loop.time() + budget_s
         return self
 
     def __enter__(self) -> None:
+        assert self._task is not None
         self._watching, self._cut, self._cancelling = True, False, self._task.cancelling()
         if self._timer is None or self._timer.when() > self._due_s:
             self._arm()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._watching = False
-        if self._cut and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if self._once:
+            self.close()
+        if self._cut and self._task and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def close(self) -> None:
@@ -69,4 +74,5 @@ class Deadline:
             self._arm()
         else:
             self._cut = True
-            self._task.cancel()
+            if self._task is not None:
+                self._task.cancel()

@@ -97,3 +97,18 @@ async def test_a_failure_within_the_budget_is_passed_on_and_ends_the_watch() -> 
     await asyncio.sleep(0.03)  # past the budget: nobody is cancelled for it
     assert marks() == 0
     deadline.close()
+
+
+async def test_what_another_task_awaits_beside_is_cut_off_by_itself_and_cuts_off_nobody() -> None:
+    """A crash point of the demo looks while it applies; each has a budget of its own."""
+    deadline = Deadline()
+
+    async def beside() -> float:
+        return await lasted_s(deadline, 0.01)
+
+    with deadline.within(60):
+        assert await asyncio.create_task(beside()) < 30
+        assert await lasted_s(deadline, 0.01) < 30
+        await asyncio.sleep(0)
+    assert marks() == 0
+    deadline.close()
