@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import gc
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from journal.codec import BARE, gist
+from journal.codec import BARE, SCHEMAS, gist
 from journal.errors import UnknownEventError
 from journal.events import Body, Event, Unread
 from journal.log.schema import statements
 from journal.state import TaskState, Told
+from journal.words import Kind
 
 _BARE = ", ".join(f"'{kind}'" for kind in BARE)
 RECALLED = (
@@ -25,7 +26,8 @@ RECALLED = (
 )
 """Columns of `recall`: no hashes and no evidence, which is most of a log (P10)."""
 
-_AFTER = f"SELECT {RECALLED} FROM journal_events WHERE position > ? ORDER BY position LIMIT ?"  # noqa: S608
+_AFTER = f"SELECT {RECALLED} FROM journal_events WHERE position > ? {{}}ORDER BY position LIMIT ?"  # noqa: S608
+_OF_TASK = f"SELECT {RECALLED} FROM journal_events WHERE task = ? ORDER BY version"  # noqa: S608
 
 _REACHED = (
     "UPDATE journal_projections SET position = ?, hash = (SELECT hash FROM journal_events WHERE position = ?) "
@@ -124,6 +126,19 @@ class Projection(Protocol):
         """
         ...
 
+    @property
+    def passing(self) -> frozenset[Kind]:
+        """Kinds of events that leave no trace in its tables once their task has ended: most of most logs (P10)."""
+        ...
+
+    def sketch(self, db: sqlite3.Connection, events: Sequence[Past]) -> None:
+        """Take in events in order, from the log's first one, but none of a `passing` kind; then `mend` is asked."""
+        ...
+
+    def mend(self, db: sqlite3.Connection, past_of: Callable[[str], Iterable[Past]]) -> None:
+        """Take in, whole, every task of which something was left out that does leave a trace; `past_of` one of them."""
+        ...
+
     def reset(self) -> None:
         """Forget whatever is cached: the transaction was rolled back."""
         ...
@@ -157,11 +172,10 @@ def catch_up(
     for projection in projections:
         db.execute("BEGIN IMMEDIATE")
         try:
-            start = 0 if rebuild else _start(db, projection)
-            indexes = [] if start else _recreate(db, projection)
-            _replay(db, projection, start, progress)
-            for statement in indexes:
-                db.execute(statement)
+            if start := 0 if rebuild else _start(db, projection):
+                _replay(db, projection.name, projection.apply, start, progress)
+            else:
+                _make_anew(db, projection, progress)
             db.execute("COMMIT")
         except BaseException:
             projection.reset()
@@ -183,8 +197,8 @@ def _start(db: sqlite3.Connection, projection: Projection) -> int:
     return int(row[1]) if at and at[0] == row[2] else 0
 
 
-def _recreate(db: sqlite3.Connection, projection: Projection) -> list[str]:
-    """Make its tables anew, empty; returns the indexes that are still to be made, sooner once the rows are there."""
+def _make_anew(db: sqlite3.Connection, projection: Projection, progress: Callable[[int, int], None] | None) -> None:
+    """Fold the whole log, what is over without what left no trace; indexes are made once the rows are there."""
     for table in projection.tables:
         db.execute(f"DROP TABLE IF EXISTS {table}")
     script = statements(projection.script)
@@ -197,25 +211,42 @@ def _recreate(db: sqlite3.Connection, projection: Projection) -> list[str]:
         "INSERT OR REPLACE INTO journal_projections VALUES (?, ?, 0, ?)",
         (projection.name, projection.version, bytes(32)),
     )
-    return indexes
+    _replay(db, projection.name, projection.sketch, 0, progress, _without(projection.passing))
+    with _uncollected():
+        projection.mend(db, lambda task: map(recall, db.execute(_OF_TASK, (task,))))
+    for statement in indexes:
+        db.execute(statement)
+
+
+def _without(passing: frozenset[Kind]) -> str:
+    """A condition for the rest. What a newer version wrote is of the rest, too: its task stands still here."""
+    if not passing:
+        return ""
+    words, newest = ", ".join(f"'{kind}'" for kind in sorted(passing)), min(SCHEMAS[kind] for kind in passing)
+    return f"AND (kind NOT IN ({words}) OR schema > {newest}) "
 
 
 def _replay(
-    db: sqlite3.Connection, projection: Projection, start: int, progress: Callable[[int, int], None] | None
+    db: sqlite3.Connection,
+    name: str,
+    take_in: Callable[[sqlite3.Connection, Sequence[Past]], None],
+    start: int,
+    progress: Callable[[int, int], None] | None,
+    condition: str = "",
 ) -> None:
     head = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
     whole = True
     while start < head:
         with _uncollected():
-            events = [recall(row) for row in db.execute(_AFTER, (start, CHUNK))]
-            projection.apply(db, events)
-        start = events[-1].position
-        db.execute(_REACHED, (start, start, projection.name))
+            events = [recall(row) for row in db.execute(_AFTER.format(condition), (start, CHUNK))]
+            take_in(db, events)
+        start = events[-1].position if len(events) == CHUNK else head
+        db.execute(_REACHED, (start, start, name))
         whole = whole and not any(isinstance(event.body, Unread) for event in events)
         if progress is not None:
             progress(start, head)
     if not whole:  # a version that can read everything begins from zero
-        db.execute("UPDATE journal_projections SET version = 0 WHERE name = ?", (projection.name,))
+        db.execute("UPDATE journal_projections SET version = 0 WHERE name = ?", (name,))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -111,7 +111,7 @@ def _page(
     return PageAt(position, dict(sorted(counts.items())), tasks, cursor)
 
 
-def row_of(task: str, events: Sequence[Past]) -> TaskRow:
+def row_of(task: str, events: Iterable[Past]) -> TaskRow:
     """A task's row, folded from its first event."""
     row = TaskRow(task)
     for event in events:

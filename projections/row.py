@@ -19,6 +19,7 @@ from journal.events import (
     NOBODY,
     Acquired,
     Applied,
+    Body,
     Canceled,
     HeadChanged,
     Intended,
@@ -54,7 +55,7 @@ Of `journal_view_tasks`, in order; `opened` is the position of the task's first 
 The plan, which is longer than all of them and the same for a whole term, has a table of its own.
 """
 
-ATTEMPTING = frozenset({Intended, Applied, Rejected})
+ATTEMPTING: frozenset[type[Body]] = frozenset({Intended, Applied, Rejected})
 """Bodies that change nothing but `QUIET` columns: most of all, so they rewrite neither the whole row nor an index."""
 
 _SHOWN = frozenset({"stage", "generation", "epoch", "owner", "plan", "hold", "cancel", "open", "lane"})
@@ -153,8 +154,7 @@ class TaskRow:
             if state.hold is not _PARKED:
                 self.parked_us, self.alert = 0, ""
         if state.hold is not _FREE and state.ended:
-            # Nothing but `reopened` follows, which begins anew: what only a running edge needs is not kept for ever.
-            self.state = state._replace(plan=None, closed=(), intents=())
+            self.state = _at_its_end(state)
         return True
 
     def _people(self, event: Past, draft: Drafted) -> None:
@@ -275,6 +275,13 @@ def load(stored: tuple[Any, ...], plan: EdgePlan | None) -> TaskRow:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _at_its_end(state: TaskState) -> TaskState:
+    """Nothing but `reopened` follows, which begins anew: what only a running edge needs is not kept for ever."""
+    return TaskState(
+        state.stage, state.generation, state.epoch, state.owner, hold=state.hold, cancel=state.cancel, floor=state.floor
+    )
 
 
 def _running(state: TaskState) -> EdgePlan | None:

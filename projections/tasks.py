@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 
@@ -23,6 +23,7 @@ from journal.projection import Past
 from journal.state import TaskState
 from journal.words import Cause
 from projections import stays
+from projections.as_of import row_of
 from projections.row import ATTEMPTING, COLUMNS, MEMORY, QUIET, TaskRow, load, store, store_quiet
 
 MOVING = frozenset({Opened, StageMoved, HeadChanged, Reopened, Canceled})
@@ -72,6 +73,10 @@ _UPSERT = (
     + ", ".join(f"{c} = excluded.{c}" for c in _CHANGING)
 )
 _UPDATE_QUIET = f"UPDATE journal_view_tasks SET {', '.join(f'{c} = ?' for c in QUIET)} WHERE opened = ?"
+_UNFINISHED = (
+    "SELECT task FROM journal_view_tasks AS t WHERE open = 1 OR EXISTS "
+    "(SELECT 1 FROM journal_events AS e WHERE e.task = t.task AND e.version = t.version + 1)"
+)
 _PLAN = "INSERT OR REPLACE INTO journal_view_plans VALUES (?, ?)"
 _NO_PLAN = "DELETE FROM journal_view_plans WHERE opened = ?"
 _COUNT_STAGE = (
@@ -88,7 +93,7 @@ class TasksView:
     """`Projection`: tasks, their stays, how many are in which stage, how often a term was reclaimed."""
 
     name = "tasks"
-    version = zlib.crc32(f"1 {SCRIPT} {MEMORY}".encode())  # other tables, or more to remember: it is rebuilt
+    version = zlib.crc32(f"2 {SCRIPT} {MEMORY}".encode())  # other tables, or more to remember: it is rebuilt
     tables = (
         "journal_view_tasks",
         "journal_view_plans",
@@ -97,12 +102,28 @@ class TasksView:
         "journal_view_stays",
     )
     script = SCRIPT
+    passing = frozenset(body.kind for body in ATTEMPTING)
 
     def __init__(self) -> None:
         self._rows: dict[str, TaskRow] = {}
 
     def apply(self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState] = ()) -> None:
         """Take in events in order: one row a task, whatever the number of its events."""
+        self._take_in(db, events, states)
+
+    def sketch(self, db: sqlite3.Connection, events: Sequence[Past]) -> None:
+        """Take in what is left when attempts and their outcomes are left out: rows of what is over, stays, counts."""
+        self._take_in(db, events, (), gaps=True)
+
+    def mend(self, db: sqlite3.Connection, past_of: Callable[[str], Iterable[Past]]) -> None:
+        """Rows of tasks that are open, or whose last event was left out, from all their events."""
+        self.reset()
+        tasks = db.execute(_UNFINISHED).fetchall()
+        db.executemany(_UPSERT, (store(row_of(task, past_of(task))) for (task,) in tasks))
+
+    def _take_in(
+        self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState], *, gaps: bool = False
+    ) -> None:
         self._load(db, events)
         quiet: dict[str, TaskRow] = {}
         whole: dict[str, TaskRow] = {}  # the ones whose other columns may have changed, too
@@ -111,6 +132,8 @@ class TasksView:
             if not (task := event.task):
                 continue
             row, body = self._rows[task], event.draft.body
+            if gaps:
+                row.version = event.version - 1
             if type(body) in ATTEMPTING:
                 if row.take(event, state):
                     quiet[task] = row

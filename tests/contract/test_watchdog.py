@@ -25,8 +25,9 @@ from journal.errors import InvalidInputError
 from journal.journal import Journal, NewTask
 from journal.locks import read_holder
 from journal.ownership import Locks
-from journal.projection import Past, Projection
+from journal.projection import Past
 from journal.state import TaskState
+from projections.tasks import TasksView
 from tests.acting import desk, lives, three_stages
 from tests.builders import FileStep, StandingClock
 
@@ -104,19 +105,16 @@ def test_whoever_is_not_provably_the_holder_is_not_killed(tmp_path: Path, wrong:
         assert not end_writer(holder, locks)  # gone
 
 
-class Blocking(Projection):
+class Blocking(TasksView):
     """A view that hangs in the writer's thread until it is let go."""
 
-    name, version, tables, script = "blocking", 1, (), ""
-
     def __init__(self) -> None:
+        super().__init__()
         self.go = threading.Event()
 
     def apply(self, db: sqlite3.Connection, events: Sequence[Past], states: Sequence[TaskState] = ()) -> None:
         self.go.wait()
-
-    def reset(self) -> None:
-        """Remembers nothing."""
+        super().apply(db, events, states)
 
 
 @pytest.mark.proves("R39", "TR-1")
