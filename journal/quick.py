@@ -35,19 +35,18 @@ def reader_of(body: type[T], hints: Mapping[str, Any], without: Collection[str] 
         name: (None, _leave_out) if name in without else (hint if hint in _PLAIN else None, _read(hint))
         for name, hint in ((field.name, hints[field.name]) for field in fields(body))  # type: ignore[arg-type]
     }
-    needed = frozenset(field.name for field in fields(body) if field.default is MISSING)  # type: ignore[arg-type]
 
     def read(text: str) -> T | None:
         try:
             data = orjson.loads(text)
-            if type(data) is not dict or not needed <= data.keys():
+            if type(data) is not dict:
                 return None
             for name, value in data.items():
                 exact, convert = reads[name]
                 if type(value) is not exact:  # a plain field of its own type is itself; most are
                     data[name] = convert(value)
             return body(**data)
-        except (ValueError, KeyError, TypeError):  # odd, an unknown field, or a plan that its constructor refuses
+        except (ValueError, KeyError, TypeError):  # odd, an unknown or a missing field, or a plan that is none
             return None
 
     return read
