@@ -85,9 +85,8 @@ async def inherited_streams(journal: Journal) -> AsyncIterator[Stream]:
     """Streams of open tasks whose term has no end, or that stand in the middle of an edge."""
     after = 0
     while found := await ask(journal.log, due_tasks(MAX_INTEGER, PAGE, stages=(), after=after)):
-        for due in found:
-            after = due.stage_position
-            stream = await journal.log.read(due.task)
+        after = found[-1].stage_position
+        for stream in await journal.log.read_all([due.task for due in found]):
             state = stream.state
             if state.hold is Hold.NONE and (state.owner or state.open or state.begun):
                 yield stream
