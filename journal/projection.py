@@ -173,7 +173,8 @@ def catch_up(
         db.execute("BEGIN IMMEDIATE")
         try:
             if start := 0 if rebuild else _start(db, projection):
-                _replay(db, projection.name, projection.apply, start, progress)
+                for events in _chunks(db, projection.name, start, progress):
+                    projection.apply(db, events)
             else:
                 _make_anew(db, projection, progress)
             db.execute("COMMIT")
@@ -211,7 +212,8 @@ def _make_anew(db: sqlite3.Connection, projection: Projection, progress: Callabl
         "INSERT OR REPLACE INTO journal_projections VALUES (?, ?, 0, ?)",
         (projection.name, projection.version, bytes(32)),
     )
-    _replay(db, projection.name, projection.sketch, 0, progress, _without(projection.passing))
+    for events in _chunks(db, projection.name, 0, progress, _without(projection.passing)):
+        projection.sketch(db, events)
     with _uncollected():
         projection.mend(db, lambda task: map(recall, db.execute(_OF_TASK, (task,))))
     for statement in indexes:
@@ -226,20 +228,20 @@ def _without(passing: frozenset[Kind]) -> str:
     return f"AND (kind NOT IN ({words}) OR schema > {newest}) "
 
 
-def _replay(
+def _chunks(
     db: sqlite3.Connection,
     name: str,
-    take_in: Callable[[sqlite3.Connection, Sequence[Past]], None],
     start: int,
     progress: Callable[[int, int], None] | None,
     condition: str = "",
-) -> None:
+) -> Iterator[Sequence[Past]]:
+    """Hand out the events after a position; those of a chunk count as taken in when the next one is asked for."""
     head = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
     whole = True
     while start < head:
         with _uncollected():
             events = [recall(row) for row in db.execute(_AFTER.format(condition), (start, CHUNK))]
-            take_in(db, events)
+            yield events
         start = events[-1].position if len(events) == CHUNK else head
         db.execute(_REACHED, (start, start, name))
         whole = whole and not any(isinstance(event.body, Unread) for event in events)
