@@ -90,7 +90,7 @@ async def run_child(
         _end_unwatched(process)
         if not isinstance(error, OSError):
             raise
-        # No descriptors left, or nothing can be told beside the lock. It ran for a moment, so this is no refusal to start.
+        # No descriptors left, or nothing can be told beside the lock. It ran for a moment: no refusal to start.
         return Exit(UNSEEN, b"", f"started, then ended at once: {error}".encode())
     try:
         timed_out = not await child.ends_within(budget_s)
