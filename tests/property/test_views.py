@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from journal.chain import GENESIS
 from journal.errors import DamagedError
 from journal.events import Acquired, Canceled, Draft, Event, Opened, Rejected, Released
-from journal.log.rows import INSERT, place, to_row
+from journal.log.rows import INSERT, as_far_as_known, place, to_row
 from journal.log.schema import migrate, statements
 from journal.projection import catch_up
 from journal.state import TaskState
@@ -89,20 +89,36 @@ def test_a_view_made_anew_without_what_left_no_trace_holds_the_same_bytes(histor
     assert dump(db) == kept
 
 
+def a_canceled_task(late: Draft) -> list[Event]:
+    opened = Draft(Opened("acme/a", "f", "main", "", 1, "review"), 0, 1, "operator")
+    events: list[Event] = []
+    for version, draft in enumerate((opened, late, Draft(Canceled("enough"), 0, 1), late), 1):
+        before = events[-1].hash if events else GENESIS
+        events.append(place("T-1", draft, position=version, version=version, at=1, prev_hash=before, basis=0))
+    return events
+
+
 @pytest.mark.proves("R94")
 def test_an_outcome_that_no_rule_allows_after_the_end_is_taken_in_by_a_view_made_anew() -> None:
     """No writer writes it; were it in a log, the next event would still find the row at its version."""
-    opened = Draft(Opened("acme/a", "f", "main", "", 1, "review"), 0, 1, "operator")
-    events: list[Event] = []
-    for version, draft in enumerate(
-        (opened, Draft(Canceled("enough"), 0, 1), Draft(Rejected(), 0, 1, "w", "merge")), 1
-    ):
-        before = events[-1].hash if events else GENESIS
-        events.append(place("T-1", draft, position=version, version=version, at=1, prev_hash=before, basis=0))
-    db = with_events(events)
+    db = with_events(a_canceled_task(Draft(Rejected(), 0, 1, "w", "merge")))
     kept = dump(db)
     catch_up(db, [TasksView()], rebuild=True)
     assert dump(db) == kept
+
+
+@pytest.mark.proves("L4")
+def test_an_outcome_of_a_newer_version_holds_its_task_in_a_view_made_anew_too() -> None:
+    """Whatever its kind: what came after it is not understood here, so the task has not ended here either."""
+    events = a_canceled_task(Draft(Rejected(), 0, 1, "w", "merge"))[:3]
+    rows = [(*row[:6], 99 if row[5] == "rejected" else row[6], *row[7:]) for row in map(to_row, events)]
+    db = database()
+    db.executemany(INSERT, rows)
+    TasksView().apply(db, [as_far_as_known(row) for row in rows])
+    kept = dump(db)
+    catch_up(db, [TasksView()], rebuild=True)
+    assert dump(db) == kept
+    assert json.loads(answer(db, one_task("T-1")))["status"] == "parked"
 
 
 @pytest.mark.proves("R94")

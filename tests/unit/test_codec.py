@@ -128,6 +128,7 @@ def test_what_was_written_here_is_read_the_quick_way(body: Body) -> None:
     [
         *EXAMPLES,
         Intended(Guard.PROBED, True, "merge:a/b", 5000, (("head", "a" * 40),)),
+        Intended(Guard.PROBED, True, '},"guard":"fenced"', 1, (("expected", '"guard":"blind"}'), ("guard", "fenced"))),
         Applied("apply", (("commit", "b" * 40),)),
         Rejected((("status", 409),)),
     ],
