@@ -43,6 +43,7 @@ CALLERS_OF_APPLY = {
     "integrations/git/fresh.py": {"self._step"},  # an adapter around an adapter
     "journal/log/writer.py": {"projection"},  # views
     "journal/log/follower.py": {"projection"},  # the same, of what other hosts appended
+    "journal/projection.py": {"projection"},
     "recovery/verify.py": {"projection"},
 }
 
