@@ -111,14 +111,16 @@ class LockFile(_Lock):
 class TaskLock(_Lock):
     """One byte of the file that all tasks share. Who holds it is told beside it, once there are children."""
 
-    def __init__(self, fd: int, byte: int, holder: Holder, record: Path, gone: Callable[[], object]) -> None:
+    def __init__(
+        self, fd: int, byte: int, holder: Holder, record: Callable[[], Path], gone: Callable[[], object]
+    ) -> None:
         super().__init__(fd, holder)
         self._byte, self._record, self._gone = byte, record, gone
         self._record_fd = -1
 
     @classmethod
     def take(
-        cls, path: Path, byte: int, *, holder: Holder, record: Path, gone: Callable[[], object]
+        cls, path: Path, byte: int, *, holder: Holder, record: Callable[[], Path], gone: Callable[[], object]
     ) -> TaskLock | None:
         """
         Take one byte without waiting; None if somebody holds it.
@@ -127,7 +129,7 @@ class TaskLock(_Lock):
             path: The file that all tasks share.
             byte: The task's place in it.
             holder: Who takes it.
-            record: Where that is told once it matters to others.
+            record: Says where that is told once it matters to others.
             gone: Called when we give it back.
         """
         wanted = _byte_range(fcntl.F_WRLCK, byte)
@@ -144,7 +146,7 @@ class TaskLock(_Lock):
         self.holder = holder
         with suppress(OSError):
             if self._record_fd < 0:
-                self._record_fd = _open(self._record)
+                self._record_fd = _open(self._record())
             _tell(self._record_fd, holder)
 
     def release(self) -> bool:
@@ -154,7 +156,7 @@ class TaskLock(_Lock):
         if record >= 0:
             os.close(record)
             if not self.holder.groups:  # while we hold the lock nobody else writes there
-                self._record.unlink(missing_ok=True)
+                self._record().unlink(missing_ok=True)
         return super().release()
 
     def _unlock(self, fd: int) -> None:

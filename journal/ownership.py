@@ -34,6 +34,7 @@ class Locks:
 
     def __init__(self, db: Path, me: Owner) -> None:
         self.folder, self.me = lock_folder(db), me
+        self._tasks = self.folder / "tasks.lock"  # made once: joining paths costs more than asking the kernel
         self._ours: dict[str, TaskLock] = {}  # held by this process, by folded id
 
     def writer_path(self) -> Path:
@@ -41,7 +42,7 @@ class Locks:
 
     def tasks_path(self) -> Path:
         """The file of which every task has a byte."""
-        return self.folder / "tasks.lock"
+        return self._tasks
 
     def record_path(self, task: str) -> Path:
         """What is told of a holder with children. Quoted, so that no id leaves the folder."""
@@ -67,8 +68,8 @@ class Locks:
         """
         folded = _fold(task)
         lock = TaskLock.take(
-            self.tasks_path(), _byte_of(folded), holder=self.holder(actor, run=run), record=self.record_path(task),
-            gone=lambda: self._ours.pop(folded),
+            self._tasks, _byte_of(folded), holder=self.holder(actor, run=run),
+            record=lambda: self.record_path(task), gone=lambda: self._ours.pop(folded),
         )  # fmt: skip
         if lock is not None:
             self._ours[folded] = lock
@@ -76,7 +77,7 @@ class Locks:
 
     def is_held(self, task: str) -> bool:
         """Somebody holds the task's lock at this moment; for showing, never for deciding. Takes nothing itself."""
-        return byte_is_held(self.tasks_path(), _byte_of(_fold(task)))
+        return byte_is_held(self._tasks, _byte_of(_fold(task)))
 
     def holder_of(self, task: str) -> Holder:
         """Who took the task's lock last, as far as it matters: this process, or whoever left a child behind."""
