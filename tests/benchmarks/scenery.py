@@ -17,7 +17,7 @@ from journal.log.upstream import Upstream
 from journal.pipeline import Edge, Pipeline, StepDefinition
 from journal.plan import StepPlan
 from journal.ports import Call, Finding, Reply, StepAdapter, Traits
-from journal.words import Fact, Guard, Outcome, evidence
+from journal.words import Evidence, Fact, Guard, Outcome, evidence
 from projections import all_views
 
 GUARDS = {
@@ -29,21 +29,26 @@ GUARDS = {
     "tag": Guard.EXCLUSIVE,
 }
 AT_ONCE = 100
+_SOURCE = ("source", "far-side")
+_ABSENT = Finding(Fact.ABSENT, evidence(base="main", source="far-side"))
+# Python 3.11 takes twenty times longer to look a member up in its class than a name in its module.
+_OURS, _OTHERS, _APPLIED = Fact.OURS, Fact.OTHERS, Outcome.APPLIED
+_EXCLUSIVE, _FENCED = Guard.EXCLUSIVE, Guard.FENCED
 SOURCE, TARGET = "deploy-staging", "done"
 
 
 @dataclass(slots=True)
 class FarSide:
-    """Where effects land: by key, with who put them there and the highest fence that was installed."""
+    """Where effects land: by key, with whose they are and what a probe sees; and the highest fence that is installed."""
 
-    effects: dict[str, tuple[str, tuple[int, int]]] = field(default_factory=dict)
+    effects: dict[str, tuple[str, Evidence]] = field(default_factory=dict)
     fences: dict[str, tuple[int, int]] = field(default_factory=dict)
     landed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class InstantStep:
-    """One step over the far side; awaits nothing."""
+    """One step over the far side; awaits nothing, and costs as little as it can: the peers' steps do nothing at all."""
 
     guard: Guard
     far: FarSide
@@ -55,20 +60,20 @@ class InstantStep:
     async def probe(self, call: Call) -> Finding:
         found = self.far.effects.get(call.key)
         if found is None:
-            return Finding(Fact.ABSENT, evidence(source="far-side", base="main"))
-        journal, fence = found
-        seen = evidence(source="far-side", commit=commit_of(call.key), by=f"{fence[0]}.{fence[1]}")
-        return Finding(Fact.OURS if journal == call.journal_id else Fact.OTHERS, seen)
+            return _ABSENT
+        journal, seen = found
+        return Finding(_OURS if journal == call.journal_id else _OTHERS, seen)
 
     async def apply(self, call: Call) -> Reply:
-        far = self.far
-        if self.guard is Guard.FENCED and call.fence < far.fences.get(call.key, (0, 0)):
+        far, key = self.far, call.key
+        if self.guard is _FENCED and call.fence < far.fences.get(key, (0, 0)):
             return Reply(Outcome.REJECTED, evidence(reason="an older fence"))
-        if self.guard is Guard.EXCLUSIVE and call.key in far.effects:
+        if self.guard is _EXCLUSIVE and key in far.effects:
             return Reply(Outcome.REJECTED, evidence(reason="is there already"))
-        far.effects[call.key] = (call.journal_id, call.fence)
         far.landed += 1
-        return Reply(Outcome.APPLIED, evidence(commit=commit_of(call.key)))
+        commit = ("commit", f"{far.landed:040x}")
+        far.effects[key] = call.journal_id, (("by", f"{call.fence[0]}.{call.fence[1]}"), commit, _SOURCE)
+        return Reply(_APPLIED, (commit,))
 
     async def quiesce(self, call: Call) -> None:
         self.far.fences[call.key] = call.fence
