@@ -39,7 +39,7 @@ SOURCE, TARGET = "deploy-staging", "done"
 
 @dataclass(slots=True)
 class FarSide:
-    """Where effects land: by key, with whose they are and what a probe sees; and the highest fence that is installed."""
+    """Where effects land: by key, with whose they are and what a probe sees; and the highest fence of each."""
 
     effects: dict[str, tuple[str, Evidence]] = field(default_factory=dict)
     fences: dict[str, tuple[int, int]] = field(default_factory=dict)
