@@ -27,11 +27,12 @@ from journal.events import Draft, Event, IncarnationStarted, JournalCreated
 from journal.log import anchor
 from journal.log.batch import Head, store_lanes
 from journal.log.companion import Companion
+from journal.log.intake import Outcome, Tally, Wake
 from journal.log.rows import INSERT, Redact, Row, as_far_as_known, place
 from journal.log.schema import COLUMNS
 from journal.log.unit import Changed, Side, Unit, Written
 from journal.log.upstream import BehindError, Upstream, is_copy, mark_copy
-from journal.log.writer import Outcome, Tally, Wake, Writer
+from journal.log.writer import Writer
 from journal.ports import Clock
 from journal.projection import Projection, store_checkpoints
 from journal.stream import Stream, fold_stream
@@ -175,7 +176,7 @@ class Follower(Writer):
         """Called in the upstream's thread; our own appends are heard of here, too."""
         if position > self._head.position:
             self._reached = position
-            self._put(Wake.LOOK)
+            self._intake.put(Wake.LOOK)
 
     def _look_around(self) -> None:
         if self._reached <= self._head.position or self.broken is not None:

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,6 +38,7 @@ from journal.log import poison
 from journal.log.batch import Batch, Head
 from journal.log.companion import Companion
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
+from journal.log.intake import Entry, Intake, Outcome, Tally, Wake, deliver
 from journal.log.rows import INSERT, Redact, place, to_row
 from journal.log.unit import Answer, Changed, Side, Unit, Written
 from journal.log.upstream import BehindError
@@ -49,13 +47,8 @@ from journal.projection import Projection, catch_up, store_checkpoints
 
 logger = structlog.get_logger(__name__)
 
-MAX_BATCH = 1000
-"""Units in one transaction."""
-
 KNOWN_VERSIONS = 8192
 """Streams whose version is kept from the last write, so that a running task costs no query an append."""
-
-_CLOSED = "the journal is closed"
 
 SPACE_RESERVE = 32 << 20
 """
@@ -63,46 +56,6 @@ Bytes that must be free on the journal's file system before a term or an effect 
 
 Terms too: one that could only fail would be counted as fruitless, and a full disk would park every task.
 """
-
-
-Outcome = Answer | Changed | JournalError
-"""What becomes of one member of a batch."""
-
-
-class _Pending(asyncio.Future[Answer | Changed]):
-    """
-    An answer that cannot be called off: it is one entry of the queue by now.
-
-    A task that is cancelled while it awaits this stays until the answer is there and learns of its cancellation then
-    (R80). `shield` and a second wait would say the same in three futures more for every append.
-    """
-
-    def cancel(self, msg: object = None) -> bool:
-        del msg
-        return False
-
-
-@dataclass(slots=True)
-class _Entry:
-    unit: Unit | Side
-    answer: _Pending
-    loop: asyncio.AbstractEventLoop
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """One more of something that is no event."""
-
-    name: str
-    actor: str
-    task: str
-    at: int
-
-
-class Wake(Enum):
-    """No entry: a reason to look around."""
-
-    LOOK = "look"
 
 
 _UPSERT_COUNT = (
@@ -129,10 +82,7 @@ class Writer:
     ) -> None:
         self.path, self._companion = path, companion
         self._clock, self._new_id, self._projections, self._redact = clock, new_id, tuple(projections), redact
-        self._queue: queue.SimpleQueue[_Entry | Tally | Wake | None] = queue.SimpleQueue()
-        self._collected: dict[asyncio.AbstractEventLoop, list[_Entry]] = {}
-        self._gate, self._closed = threading.Lock(), False
-        self._pid = os.getpid()
+        self._intake = Intake(path)
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._broken: JournalError | None = None
         self.on_events: Callable[[Sequence[Event]], None] | None = None  # called in the thread, after the commit
@@ -159,7 +109,7 @@ class Writer:
             CommitUnknownError: It may or may not be durable; read the stream again, rest nothing on it.
             StoreError: It is not written, and why.
         """
-        answer = await self._written(unit)
+        answer = await self._intake.ask(unit)
         assert not isinstance(answer, Changed)
         return answer
 
@@ -171,24 +121,13 @@ class Writer:
             CommitUnknownError: It may or may not be durable.
             StoreError: It is not written, and why.
         """
-        answer = await self._written(side)
+        answer = await self._intake.ask(side)
         assert isinstance(answer, Changed)
         return answer
 
-    async def _written(self, unit: Unit | Side) -> Answer | Changed:
-        loop = asyncio.get_running_loop()
-        answer = _Pending(loop=loop)
-        if why := self._collect(_Entry(unit, answer, loop)):
-            raise StoreUnavailableError(path=str(self.path), why=why)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            answer.exception()  # nobody is left to be told
-            raise
-
     def count(self, name: str, actor: str, task: str = "") -> None:
         """Count something that is no event (deferrals): a bystander's event would make the owner lose its race."""
-        self._put(Tally(name, actor, task, self._clock.now_us()))
+        self._intake.put(Tally(name, actor, task, self._clock.now_us()))
 
     @property
     def broken(self) -> JournalError | None:
@@ -197,56 +136,8 @@ class Writer:
 
     async def close(self) -> None:
         """Write what waits, close the connection, end the thread. Whoever comes later is refused, nobody hangs."""
-        with self._gate:
-            if not self._closed:
-                self._closed = True
-                for collected in self._collected.values():
-                    self._pass_on(collected)
-                self._queue.put(None)
+        self._intake.close()
         await asyncio.to_thread(self._thread.join)
-
-    def _collect(self, entry: _Entry) -> str:
-        """
-        Keep an entry until its loop has run whatever else was ready; says why it cannot be written at all.
-
-        Who was answered by one commit asks for the next one in the same turn of the loop: handed over together they are
-        one transaction and one flush, handed over one by one the thread would run away with the first of them.
-        """
-        if why := self._forked():
-            return why
-        with self._gate:  # after the closing mark nothing is put, so nothing can be left without an answer
-            if self._closed:
-                return _CLOSED
-            collected = self._collected.setdefault(entry.loop, [])
-            collected.append(entry)
-            if len(collected) == 1:
-                entry.loop.call_soon(self._hand_over, entry.loop)
-        return ""
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._gate:
-            self._pass_on(self._collected.pop(loop, []))
-
-    def _pass_on(self, collected: list[_Entry]) -> None:
-        for entry in collected:
-            self._queue.put(entry)
-        collected.clear()
-
-    def _put(self, item: Tally | Wake) -> str:
-        """Hand something to the thread; says why it cannot be."""
-        if why := self._forked():
-            return why
-        with self._gate:
-            if self._closed:
-                return _CLOSED
-            self._queue.put(item)
-        return ""
-
-    def _forked(self) -> str:
-        """Asked before the gate is touched: a fork may have carried it over locked."""
-        if os.getpid() == self._pid:
-            return ""
-        return "it was opened by another process and carried over a fork; open it after the fork (R82)"
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -282,11 +173,11 @@ class Writer:
     def _serve(self) -> None:
         ending = False
         while not ending:
-            waiting, ending = self._drain()
-            batch = [w for w in waiting if isinstance(w, _Entry)]
+            waiting, ending = self._intake.drain()
+            batch = [w for w in waiting if isinstance(w, Entry)]
             tallies = [w for w in waiting if isinstance(w, Tally)]
             if batch or tallies:
-                self._answer(batch, self._commit([entry.unit for entry in batch], tallies))
+                deliver(batch, self._commit([entry.unit for entry in batch], tallies))
             if Wake.LOOK in waiting:
                 self._look_around()
         with suppress(sqlite3.Error):
@@ -307,28 +198,6 @@ class Writer:
         """The events could not be published: nothing of the batch is committed."""
         self._roll_back()
         return [error if isinstance(answer, (Written, Changed)) else answer for answer in answers]
-
-    def _drain(self) -> tuple[list[_Entry | Tally | Wake], bool]:
-        """Wait for one, then take whatever waits behind it; True = the mark of closing was among it."""
-        waiting: list[_Entry | Tally | Wake] = []
-        item = self._queue.get()
-        with suppress(queue.Empty):
-            while item is not None:
-                waiting.append(item)
-                if len(waiting) == MAX_BATCH:
-                    return waiting, False
-                item = self._queue.get_nowait()
-            return waiting, True
-        return waiting, False
-
-    def _answer(self, batch: list[_Entry], answers: list[Outcome]) -> None:
-        """Hand the answers over to each caller's loop, in one call per loop."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Answer | Changed], Outcome]]] = {}
-        for entry, answer in zip(batch, answers, strict=True):
-            by_loop.setdefault(entry.loop, []).append((entry.answer, answer))
-        for loop, pairs in by_loop.items():
-            with suppress(RuntimeError):  # the loop was closed; nobody waits any more
-                loop.call_soon_threadsafe(_deliver, pairs)
 
     def _commit(self, units: list[Unit | Side], tallies: list[Tally]) -> list[Outcome]:
         """Write a batch; every failure becomes an answer, since the thread must outlive it."""
@@ -521,13 +390,3 @@ def _aside(db: sqlite3.Connection, side: Side) -> Changed | JournalError:
         if not own or not db.in_transaction:
             raise
         return InadmissibleError(rule="L1", detail=f"a side table refused a statement: {error}")
-
-
-def _deliver(pairs: list[tuple[asyncio.Future[Answer | Changed], Outcome]]) -> None:
-    for future, answer in pairs:
-        if future.done():
-            continue  # the caller was cancelled; what is written is written
-        if isinstance(answer, JournalError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
