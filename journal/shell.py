@@ -7,7 +7,6 @@ Budgets, timeouts and exceptions of adapters end here: the engine awaits nothing
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Mapping
@@ -40,10 +39,11 @@ from journal.hosts.port import Alone, Hosts
 from journal.locks import TaskLock
 from journal.log.port import EventLog
 from journal.log.unit import Astray, Moved, Taken, Unit, Written
-from journal.names import MAX_INTEGER, shown
+from journal.names import shown
 from journal.ownership import Locks, held_for_s, same_ids
 from journal.plan import EdgePlan, StepPlan
 from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
+from journal.storable import storable
 from journal.stream import Stream
 from journal.words import Evidence, Fact, Guard, Kind, Opening, Outcome, Scalar, Standing, evidence
 
@@ -54,12 +54,6 @@ PROBE_BUDGET_S = 60.0
 
 PAUSE_LIMIT_S = 30.0
 """The longest pause inside a term; longer waits are released."""
-
-TEXT_LIMIT = 1000
-"""Bytes of one piece of evidence that are kept, as JSON text."""
-
-MAX_SEEN = 24
-"""Pieces of evidence that are kept of one answer: together with the text limit a body stays below its own (L6)."""
 
 END_GRACE_S = 5.0
 """Seconds at most between ending a holder and asking for its lock again."""
@@ -357,44 +351,6 @@ async def look(tools: Tools, stream: Stream, step: StepPlan) -> Probed:
     finally:
         ports.drop_lock()
         os.close(fd)
-
-
-def storable(seen: Evidence) -> Evidence:
-    """
-    An adapter's evidence as the log takes it: an odd or endless value must not keep an outcome from being written.
-
-    Text is cut at `TEXT_LIMIT`, what is neither text nor whole number is written as text, and only so many stay.
-    """
-    if len(seen) <= MAX_SEEN and _is_plain(seen):
-        return seen
-    return tuple(sorted((shown(str(name), 64), _storable(value)) for name, value in dict(seen[:MAX_SEEN]).items()))
-
-
-def _is_plain(seen: Evidence) -> bool:
-    """In order, no name twice, nothing to be cut or escaped: what nearly every adapter answers."""
-    last = ""
-    for pair in seen:
-        name, value = pair
-        if type(pair) is not tuple or type(name) is not str or not last < name or shown(name, 64) is not name:
-            return False
-        if type(value) is str:
-            if len(value) > TEXT_LIMIT or not (value.isascii() and value.isprintable()):
-                return False
-        elif value is not None and type(value) is not bool and (type(value) is not int or abs(value) > MAX_INTEGER):
-            return False
-        last = name
-    return type(seen) is tuple
-
-
-def _storable(value: object) -> Scalar:
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
-        return value
-    text = value if isinstance(value, str) else str(value)
-    if len(text) <= TEXT_LIMIT and text.isascii() and text.isprintable():
-        return text
-    written = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    fits = len(written) <= TEXT_LIMIT and not any("\ud800" <= c <= "\udfff" for c in text)
-    return text if fits else shown(text, TEXT_LIMIT // 2)
 
 
 def _epoch_of(fence: Scalar) -> int:
