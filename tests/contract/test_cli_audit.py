@@ -230,7 +230,9 @@ def test_log_follows_a_journal_that_grows(tmp_path: Path) -> None:
     config = tmp_path / "journal.toml"
     assert spawn("init", str(tmp_path)).returncode == 0
     argv = [sys.executable, "-m", "integrations.cli", "--config", str(config), "log", "--follow", "--json"]
+    asked = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would it
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as follower:
+        signal.signal(signal.SIGINT, asked)
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["kind"] == "journal_created"
         opened = spawn("--config", str(config), "open", "T-1", "--repo", "a/b", "--branch", "f/1")

