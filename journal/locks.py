@@ -144,6 +144,8 @@ class TaskLock(_Lock):
 
     def write(self, holder: Holder) -> None:
         self.holder = holder
+        if self._fd < 0:
+            return  # given back: what is told there is another's by now
         with suppress(OSError):
             if self._record_fd < 0:
                 self._record_fd = _open(self._record())

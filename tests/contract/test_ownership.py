@@ -312,6 +312,21 @@ def test_ids_that_differ_in_case_only_share_a_lock(locks: Locks) -> None:
 
 
 @pytest.mark.proves("E5")
+def test_a_lock_that_was_given_back_tells_nothing_over_its_next_holder(locks: Locks) -> None:
+    first = locks.take_task("T-1", "worker", "run-1")
+    assert first is not None
+    first.release()
+    second = locks.take_task("T-1", "worker", "run-2")
+    assert second is not None
+    assert second.fd > 0
+    first.child_ended(4711)
+    assert read_holder(locks.record_path("T-1")).run == "run-2"
+    second.release()
+    first.child_ended(4711)
+    assert not locks.record_path("T-1").exists()
+
+
+@pytest.mark.proves("E5")
 def test_a_thousand_tasks_leave_one_file_behind(locks: Locks) -> None:
     """A file for each would be a million for a million tasks."""
     held = [locks.take_task(f"T-{n}", "worker", "run-1") for n in range(1000)]
