@@ -26,14 +26,17 @@ from journal.actions import (
     Unlock,
     Wait,
 )
-from journal.engine import Run, learn, next_action
+from journal.engine import next_action
 from journal.events import Owner
+from journal.learn import learn
 from journal.pipeline import Pipeline
 from journal.plan import StepPlan
 from journal.results import Advanced, Deferred, LostRace, Parked, Refused, RolledBack, Unavailable, Waiting
 from journal.results import Result as Answer
-from journal.shell import Ports, TaskPorts, Tools
+from journal.run import Run
+from journal.shell import Ports, TaskPorts
 from journal.stream import Stream
+from journal.tools import Tools
 from journal.words import Cause, Ending
 
 logger = structlog.get_logger(__name__)

@@ -13,14 +13,15 @@ from journal.actions import (
     Appended,
     Locked,
 )
-from journal.engine import plan_of
 from journal.events import Acquired, Body, Draft, Owner, Parked, Released
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan
 from journal.results import Freed, LostRace, Refused
 from journal.results import Parked as ParkedResult
-from journal.shell import TaskPorts, Tools
+from journal.run import plan_of
+from journal.shell import TaskPorts
 from journal.state import TaskState
+from journal.tools import Tools
 from journal.words import Cause, Ending
 
 

@@ -7,10 +7,8 @@ Budgets, timeouts and exceptions of adapters end here: the engine awaits nothing
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -35,16 +33,15 @@ from journal.children import kill_group
 from journal.deadline import Deadline
 from journal.errors import StoreUnavailableError
 from journal.events import Applied, Draft, Owner
-from journal.hosts.port import Alone, Hosts
 from journal.locks import TaskLock
-from journal.log.port import EventLog
 from journal.log.unit import Astray, Moved, Taken, Unit, Written
 from journal.names import shown
-from journal.ownership import Locks, held_for_s, same_ids
+from journal.ownership import held_for_s, same_ids
 from journal.plan import EdgePlan, StepPlan
-from journal.ports import Answer, Call, Clock, Finding, Gate, Reply, StepAdapter, Term
+from journal.ports import Answer, Call, Finding, Reply, StepAdapter, Term
 from journal.storable import storable
 from journal.stream import Stream
+from journal.tools import Running, Tools
 from journal.words import Evidence, Fact, Guard, Kind, Opening, Outcome, Scalar, Standing, evidence
 
 logger = structlog.get_logger(__name__)
@@ -77,34 +74,6 @@ class Ports(Protocol):
     async def apply(self, step: StepPlan, fence: tuple[int, int]) -> Replied: ...
     async def wait(self, nth: int, step: StepPlan) -> Waited: ...
     async def unlock(self) -> Unlocked: ...
-
-
-@dataclass(slots=True)
-class Running:
-    """A run that holds a task in this process, so that a reaper, an operator or the closing journal can end it."""
-
-    work: asyncio.Task[object]  # it may go on with other things after the run
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: str = ""  # why it was told to go
-
-    def end(self, why: str) -> None:
-        self.ended = why
-        self.work.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What all runs of a process share."""
-
-    log: EventLog
-    locks: Locks
-    steps: Mapping[str, StepAdapter]
-    gates: Mapping[str, Gate]
-    clock: Clock
-    running: dict[str, Running]  # by task
-    max_running_s: int
-    hosts: Hosts = field(default_factory=Alone)
-    outlived: set[str] = field(default_factory=set)  # tasks whose run left a child behind
 
 
 class TaskPorts:
@@ -326,31 +295,6 @@ class TaskPorts:
             stream.expected if stream.state.open else (),
             outcomes,
         )
-
-
-class _NoTerm:
-    """Stands for a term where nobody owns the task: children inherit a descriptor that locks nothing."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def child_started(self, group: int) -> None:
-        """Nobody asks."""
-
-    def child_ended(self, group: int) -> None:
-        """Nobody asks."""
-
-
-async def look(tools: Tools, stream: Stream, step: StepPlan) -> Probed:
-    """Probe a step without owning its task: good for a forecast, never for a decision (V9)."""
-    fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    ports = TaskPorts(tools, stream.task, "forecast", "", _NoTerm(fd))
-    ports.stream = stream
-    try:
-        return await ports.probe(step, ())
-    finally:
-        ports.drop_lock()
-        os.close(fd)
 
 
 def _epoch_of(fence: Scalar) -> int:

@@ -15,7 +15,6 @@ from journal.actions import (
     Appended,
     Locked,
 )
-from journal.engine import plan_of
 from journal.errors import InadmissibleError
 from journal.events import (
     Acquired,
@@ -35,9 +34,11 @@ from journal.log.unit import Astray, Unit, Written
 from journal.pipeline import Pipeline
 from journal.plan import EdgePlan
 from journal.results import Deferred, Done, LostRace, Refused
-from journal.shell import TaskPorts, Tools
+from journal.run import plan_of
+from journal.shell import TaskPorts
 from journal.state import TaskState
 from journal.stream import Stream
+from journal.tools import Tools
 from journal.words import Cause, Ending, Hold, Standing
 
 TRIES = 20

@@ -19,9 +19,9 @@ from journal.errors import JournalError
 from journal.events import Body, Draft, HazardFound, Observed
 from journal.journal import Journal
 from journal.log.unit import Unit, Written
+from journal.look import look
 from journal.plan import StepPlan
 from journal.ports import Finding
-from journal.shell import look
 from journal.stream import Stream
 from journal.words import Fact, Guard, Hold
 from projections.base import ask

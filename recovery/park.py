@@ -13,11 +13,11 @@ from journal.actions import (
     Appended,
     Locked,
 )
-from journal.engine import plan_of
 from journal.events import Acquired, Body, Draft, Parked, Released
 from journal.journal import Journal
 from journal.results import Deferred, LostRace, Refused
 from journal.results import Parked as ParkedResult
+from journal.run import plan_of
 from journal.shell import TaskPorts
 from journal.words import Cause, Ending, Hold, Standing
 

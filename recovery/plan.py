@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 
 from journal.doubt import Verdict, decide, row_of
 from journal.journal import Journal
+from journal.look import look
 from journal.names import MAX_INTEGER
-from journal.shell import look
 from journal.stream import Stream
 from journal.words import Evidence, Hold
 from projections.base import ask

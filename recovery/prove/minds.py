@@ -12,7 +12,7 @@ from journal.actions import (
     Action,
     Result,
 )
-from journal.engine import Run
+from journal.run import Run
 from journal.state import TaskState
 from journal.words import Cause
 

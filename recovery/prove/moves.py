@@ -36,10 +36,10 @@ from journal.actions import (
     Wait,
     Waited,
 )
-from journal.engine import Run
 from journal.events import Owner
 from journal.plan import StepPlan
 from journal.ports import Answer, Finding, Reply
+from journal.run import Run
 from journal.state import TaskState
 from journal.words import Fact, Guard, Hold, Kind, Opening, Outcome, Standing
 from recovery.prove import hosts

@@ -12,12 +12,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from journal import engine
+from journal import learn as learning
 from journal.actions import (
     Action,
     Result,
 )
-from journal.engine import Run
 from journal.plan import EdgePlan, StepPlan
+from journal.run import Run
 from journal.state import TaskState
 from journal.words import Guard
 from recovery.prove.minds import Mind
@@ -137,7 +138,7 @@ class Config:
     floor: bool = True  # a restore begins an incarnation above every epoch ever used
     really: tuple[tuple[str, Guard], ...] = ()  # steps whose far side is not what their declaration says
     next_action: NextAction = engine.next_action
-    learn: Learn = engine.learn
+    learn: Learn = learning.learn
     # Follows from the plans, and is asked for at every move.
     steps: tuple[StepPlan, ...] = field(init=False, repr=False, compare=False)
     place: dict[str, int] = field(init=False, repr=False, compare=False)  # step -> its place among `steps`

@@ -30,9 +30,11 @@ from journal.actions import (
     Unlock,
 )
 from journal.doubt import TABLE, Row, Table, Verdict
-from journal.engine import Run, learn, next_action
+from journal.engine import next_action
 from journal.events import Acquired, Applied, Rejected, Released, StageMoved
+from journal.learn import learn
 from journal.ports import Finding, Reply
+from journal.run import Run
 from journal.words import Ending, Fact, Guard, Kind, Outcome
 from recovery.prove.world import Bounds, Config, Learn, NextAction
 from tests.property.worlds import DEPLOY_ALONE, ONE_CRASH, B, E, F, P, R, edge, one, step, two

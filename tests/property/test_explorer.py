@@ -14,7 +14,8 @@ from journal.actions import (
     Action,
 )
 from journal.doubt import TABLE, Cell, Row, row_of
-from journal.engine import Run, next_action
+from journal.engine import next_action
+from journal.run import Run
 from journal.words import Fact, Guard
 from recovery.prove.explorer import Explored, Search, explore
 from recovery.prove.world import Bounds, Config

@@ -36,10 +36,12 @@ from journal.actions import (
     Waited,
 )
 from journal.admit import admit
-from journal.engine import MAX_FRUITLESS, Run, learn, next_action
+from journal.engine import MAX_FRUITLESS, next_action
 from journal.events import Acquired, CancelRequested, Draft, Observed, Owner, Parked, Paused, Released, Resumed
+from journal.learn import learn
 from journal.plan import EdgePlan, StepPlan, intern_plan
 from journal.ports import Answer, Finding, Reply
+from journal.run import Run
 from journal.state import TaskState, fold
 from journal.words import Cause, Ending, Fact, Guard, Hold, Kind, Opening, Outcome
 
