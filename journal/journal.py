@@ -21,7 +21,6 @@ from journal.clock import SystemClock, SystemIds, this_process
 from journal.errors import (
     InvalidInputError,
     NotWriterError,
-    PipelineError,
     StoreUnavailableError,
     TaskExistsError,
     UnknownTaskError,
@@ -42,8 +41,8 @@ from journal.ports import Clock, Gate, Ids, StepAdapter
 from journal.projection import Projection
 from journal.release import take_away
 from journal.results import Deferred, Done, Freed, LostRace, Parked, Refused, Result
-from journal.shell import Running, Tools
 from journal.stream import Stream
+from journal.tools import Running, Tools
 from journal.words import Cause, Standing
 
 LAST_WORD = "its runs and their children were seen to end"
@@ -154,71 +153,37 @@ class Journal:
             PipelineError: A step or gate of the pipeline has no adapter.
             StoreError: The file cannot be used; says why and what to do.
         """
-        return Pending(
-            cls._open(
-                Path(path),
-                pipeline,
-                steps,
-                gates,
-                tuple(projections),
-                clock or SystemClock(),
-                ids or SystemIds(),
-                Redact(secrets) if secrets else None,
-                address if write else None,
-                wrap,
-                writer_lock,
-                companion,
-                upstream,
-                join if write else None,
-                takes,
-            )
-        )
+        file, its_clock, its_ids = Path(path), clock or SystemClock(), ids or SystemIds()
 
-    @classmethod
-    async def _open(
-        cls,
-        path: Path,
-        pipeline: Pipeline,
-        steps: Mapping[str, StepAdapter],
-        gates: Mapping[str, Gate],
-        projections: tuple[Projection, ...],
-        clock: Clock,
-        ids: Ids,
-        redact: Redact | None,
-        address: str | None,  # None = only read
-        wrap: Wrap | None,
-        lock: LockFile | None,
-        companion: Companion | None,
-        upstream: Upstream | None,
-        join: Join | None,
-        takes: Callable[[str], bool],
-    ) -> Self:
-        leave_values_out()
-        _check_adapters(pipeline, steps, gates)
-        locks = Locks(path, this_process(ids.instance()))
-        write = address is not None
-        if write and lock is None and path.parent.is_dir():
-            lock = locks.take_writer("journal", address or "")
-            if lock is None:
-                raise NotWriterError(path=str(path), holder=str(read_holder(locks.writer_path())))
-        try:
-            log = await SqliteLog.open(
-                path, write=write, clock=clock, new_id=ids.instance, projections=projections, redact=redact,
-                companion=companion, upstream=upstream,
-            )  # fmt: skip
-        except BaseException:
-            if lock is not None:
-                lock.release()
-            raise
-        tools = Tools(log, locks, dict(steps), dict(gates), clock, {}, pipeline.reaper_max_running_s)
-        journal = cls(log, locks, tools, pipeline, lock, wrap, takes)
-        if join is not None:
+        async def opening() -> Self:
+            leave_values_out()
+            pipeline.check_adapters(steps, gates)
+            locks = Locks(file, this_process(its_ids.instance()))
+            lock = writer_lock
+            if write and lock is None and file.parent.is_dir():
+                lock = locks.take_writer("journal", address)
+                if lock is None:
+                    raise NotWriterError(path=str(file), holder=str(read_holder(locks.writer_path())))
             try:
-                await journal._join(join)
+                log = await SqliteLog.open(
+                    file, write=write, clock=its_clock, new_id=its_ids.instance, projections=tuple(projections),
+                    redact=Redact(secrets) if secrets else None, companion=companion, upstream=upstream,
+                )  # fmt: skip
             except BaseException:
-                await journal.close()
+                if lock is not None:
+                    lock.release()
                 raise
-        return journal
+            tools = Tools(log, locks, dict(steps), dict(gates), its_clock, {}, pipeline.reaper_max_running_s)
+            journal = cls(log, locks, tools, pipeline, lock, wrap, takes)
+            if write and join is not None:
+                try:
+                    await journal._join(join)
+                except BaseException:
+                    await journal.close()
+                    raise
+            return journal
+
+        return Pending(opening())
 
     async def _join(self, join: Join) -> None:
         """Take our place among the hosts: from here on each effect asks whether we may still act (M2)."""
@@ -401,16 +366,6 @@ class Journal:
             raise StoreUnavailableError(path=str(self.log.path), why="the journal is closed")
         if not self.log.writes:
             raise NotWriterError(path=str(self.log.path), holder=str(read_holder(self.locks.writer_path())))
-
-
-def _check_adapters(pipeline: Pipeline, steps: Mapping[str, StepAdapter], gates: Mapping[str, Gate]) -> None:
-    for edge in pipeline.edges:
-        for name in edge.steps:
-            if name not in steps:
-                raise PipelineError(where=f"steps.{name}", why="no adapter performs it; configure it under [steps]")
-        for name in edge.gates:
-            if name not in gates:
-                raise PipelineError(where=f"gates.{name}", why="no adapter answers it; configure it under [gates]")
 
 
 async def advance_stage(journal: Journal, task: str, *, expect: str = "", actor: str = "worker") -> Result:

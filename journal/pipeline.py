@@ -7,7 +7,7 @@ is made; each refusal says where it is and how to mend it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -97,6 +97,21 @@ class Pipeline:
     def route(self, subject: Subject) -> TaskRoute:
         """The pipeline as the engine sees it for one task."""
         return TaskRoute(self, subject)
+
+    def check_adapters(self, steps: Collection[str], gates: Collection[str]) -> None:
+        """
+        See that somebody performs every step of an edge and answers every gate.
+
+        Raises:
+            PipelineError: Nobody does, and for which.
+        """
+        for edge in self.edges:
+            for name in edge.steps:
+                if name not in steps:
+                    raise PipelineError(where=f"steps.{name}", why="no adapter performs it; configure it under [steps]")
+            for name in edge.gates:
+                if name not in gates:
+                    raise PipelineError(where=f"gates.{name}", why="no adapter answers it; configure it under [gates]")
 
 
 class TaskRoute:
