@@ -20,10 +20,9 @@ from journal.errors import JournalError
 from journal.events import NOBODY
 from journal.locks import is_held, read_holder
 from journal.log import poison
-from journal.log.ground import LAYERS, VOLATILE, mount_of, wal_reset_bug
+from journal.log.ground import LAYERS, SPACE_RESERVE, VOLATILE, mount_of, wal_reset_bug
 from journal.log.offline import Standing, open_evidence, standing
 from journal.log.schema import SCHEMA_NUMBER, missing_guards, schema_number
-from journal.log.writer import SPACE_RESERVE
 from journal.ownership import Locks, lock_folder
 
 OK, NOTE, FAULT = "ok", "note", "fault"

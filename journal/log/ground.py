@@ -1,7 +1,7 @@
 """
 The ground a journal stands on: which file system, which SQLite (S9; reports R83-R86).
 
-Only looks and names; refusing or warning is for whoever opens the journal.
+Only looks and names; refusing or warning is for whoever opens or writes the journal.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+
+from journal.errors import StoreUnavailableError
 
 NETWORK = frozenset(
     {
@@ -26,6 +28,13 @@ LAYERS = frozenset({"overlay", "aufs"})
 
 VOLATILE = frozenset({"tmpfs", "ramfs"})
 """Gone with the machine's next start."""
+
+SPACE_RESERVE = 32 << 20
+"""
+Bytes that must be free on the journal's file system before a term or an effect begins (S10).
+
+Terms too: one that could only fail would be counted as fruitless, and a full disk would park every task.
+"""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -88,3 +97,35 @@ def wal_reset_bug(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> boo
     """
     fixed = (3, 44, 6) <= version < (3, 45) or (3, 50, 7) <= version < (3, 51) or version >= (3, 51, 3)
     return version >= (3, 7, 0) and not fixed
+
+
+class Footing:
+    """What an open journal stands on while it is written: its own file, on a file system with room."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._inode = path, path.stat().st_ino
+
+    def lost(self) -> StoreUnavailableError | None:
+        """Why nothing can be written any more: the path must still be the file that was opened (R88)."""
+        try:
+            inode = self._path.stat().st_ino
+        except OSError:
+            inode = -1
+        if inode == self._inode:
+            return None
+        return StoreUnavailableError(
+            path=str(self._path),
+            why="the file was removed or replaced while the journal was open",
+            remedy="put the right file back, run `journal verify`, start again",
+        )
+
+    def full(self) -> StoreUnavailableError | None:
+        """Why nothing may begin that still has to be told the end of; None if there is room (S10)."""
+        space = os.statvfs(self._path)
+        if space.f_bavail * space.f_frsize >= SPACE_RESERVE:
+            return None
+        return StoreUnavailableError(
+            path=str(self._path),
+            why=f"less than {SPACE_RESERVE >> 20} MiB are free, so no effect may start",
+            remedy="free space",
+        )

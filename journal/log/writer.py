@@ -13,7 +13,6 @@ the file then holds. After a disk error the writer is poisoned (S6).
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
@@ -38,6 +37,7 @@ from journal.log import poison
 from journal.log.batch import Batch, Head
 from journal.log.companion import Companion
 from journal.log.connection import DISK_ERRORS, open_writer, primary_code, unavailable
+from journal.log.ground import Footing
 from journal.log.intake import Entry, Intake, Outcome, Tally, Wake, deliver
 from journal.log.rows import INSERT, Redact, place, to_row
 from journal.log.unit import Answer, Changed, Side, Unit, Written
@@ -49,14 +49,6 @@ logger = structlog.get_logger(__name__)
 
 KNOWN_VERSIONS = 8192
 """Streams whose version is kept from the last write, so that a running task costs no query an append."""
-
-SPACE_RESERVE = 32 << 20
-"""
-Bytes that must be free on the journal's file system before a term or an effect begins (S10).
-
-Terms too: one that could only fail would be counted as fruitless, and a full disk would park every task.
-"""
-
 
 _UPSERT_COUNT = (
     "INSERT INTO journal_counters VALUES (?, ?, ?, ?, ?) ON CONFLICT (name, actor, task) "
@@ -146,7 +138,7 @@ class Writer:
             raise PoisonedError(path=str(self.path), why=reason)
         db = open_writer(self.path, self._companion, follows=self.follows)
         try:
-            self._inode = self.path.stat().st_ino
+            self._footing = Footing(self.path)
             lanes = dict(db.execute("SELECT lane, task FROM journal_lanes").fetchall())
             self._head = self._begin(db, Head(*(_stored_head(db) or (0, GENESIS)), MappingProxyType(lanes)))
             self.journal_id = journal_id(db)
@@ -270,34 +262,15 @@ class Writer:
             logger.exception("journal_listener_failed", path=str(self.path))
 
     def _check_ground(self) -> None:
-        """The path must still be the file we opened (R88)."""
+        if self._broken is None:
+            self._broken = self._footing.lost()
         if self._broken is not None:
-            raise self._broken
-        try:
-            inode = self.path.stat().st_ino
-        except OSError:
-            inode = -1
-        if inode != self._inode:
-            self._broken = StoreUnavailableError(
-                path=str(self.path),
-                why="the file was removed or replaced while the journal was open",
-                remedy="put the right file back, run `journal verify`, start again",
-            )
             raise self._broken
 
     def _full(self, units: list[Unit | Side]) -> JournalError | None:
         """An effect needs room for its outcome: why none may begin now, or None (S10). Outcomes still go through."""
         drafts = (d for unit in units if isinstance(unit, Unit) for d in unit.drafts)
-        if not any(isinstance(d.body, (Acquired, Intended)) for d in drafts):
-            return None
-        space = os.statvfs(self.path)
-        if space.f_bavail * space.f_frsize >= SPACE_RESERVE:
-            return None
-        return StoreUnavailableError(
-            path=str(self.path),
-            why=f"less than {SPACE_RESERVE >> 20} MiB are free, so no effect may start",
-            remedy="free space",
-        )
+        return self._footing.full() if any(isinstance(d.body, (Acquired, Intended)) for d in drafts) else None
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
