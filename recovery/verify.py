@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from journal.chain import GENESIS, hash_body, header, link
+from journal.chain import GENESIS
 from journal.codec import is_canonical
 from journal.errors import DamagedError, InvalidInputError, JournalError
 from journal.events import Event, Sealed, Unread
@@ -25,19 +25,12 @@ from journal.log.rows import as_far_as_known, from_row
 from journal.log.schema import APPLICATION_ID, COLUMNS, GUARDS, MIGRATIONS, schema_number, statements
 from journal.names import MAX_INTEGER, shown
 from journal.projection import Projection
+from recovery.chain import CHUNK, Findings, Progress, hash_fault, lenient, rows, verify_chain
 from recovery.invariants import Checker, Violation
 
-CHUNK = 2000
-KEPT = 100
-"""Violations told one by one; the rest is counted. A broken link is followed by as many as there are events."""
-
 _ANCHOR = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})\Z")
-_AFTER = f"SELECT {COLUMNS} FROM journal_events WHERE position > ? ORDER BY position LIMIT {CHUNK}"
 _OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? ORDER BY version"
 _LOG_BEFORE = f"SELECT {COLUMNS} FROM journal_events WHERE task = '' AND kind = 'incarnation_started' ORDER BY version"
-
-Progress = Callable[[int, int], None]
-"""Called with (position reached, head)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +52,6 @@ class Head:
         if not match or int(match[1]) > MAX_INTEGER:
             raise InvalidInputError(what=f"head '{shown(text)}'", why="POSITION:HASH is a number and 64 hex digits")
         return cls(int(match[1]), match[2].lower())
-
-
-@dataclass(slots=True)
-class Findings:
-    """What was found; `violations` are in order of position once `verify` has returned."""
-
-    position: int = 0
-    hash: str = ""
-    events: int = 0
-    total: int = 0  # of violations, also those not kept
-    violations: list[Violation] = field(default_factory=list)
-
-    def add(self, *found: Violation) -> None:
-        self.total += len(found)
-        self.violations += found[: max(0, KEPT - len(self.violations))]
-
-    @property
-    def intact(self) -> bool:
-        return not self.total
 
 
 def verify(
@@ -118,7 +92,7 @@ def verify(
 def verify_task(db: sqlite3.Connection, task: str) -> Findings:
     """Check one task's part: each event's own hash, the link to its neighbours, and the task's invariants."""
     found, checker = Findings(), Checker(part=True)
-    db.text_factory = _lenient
+    db.text_factory = lenient
     # In their places: a floor binds the epochs after it, and a task may have had its own before.
     log = [event for event in map(as_far_as_known, db.execute(_LOG_BEFORE)) if not isinstance(event.draft.body, Unread)]
     log.reverse()
@@ -126,7 +100,7 @@ def verify_task(db: sqlite3.Connection, task: str) -> Findings:
         while log and log[-1].position < row[0]:
             checker.take(log.pop())
         found.position, found.hash, found.events = row[0], row[15].hex(), found.events + 1
-        fault = _hash_fault(row)
+        fault = hash_fault(row)
         faults, event = _body_faults(row)
         hashed = [("I1", fault)] if fault else []
         found.add(*(Violation(row[0], i, detail, task) for i, detail in (*hashed, *faults, *_neighbours(db, row))))
@@ -140,50 +114,10 @@ def verify_task(db: sqlite3.Connection, task: str) -> Findings:
 # -- the walk --------------------------------------------------------------------------------------------------------
 
 
-def verify_chain(db: sqlite3.Connection, progress: Progress | None = None) -> Findings:
-    """Check places, hashes and links only, nearly as fast as hashing goes; nothing is decoded."""
-    found, before = Findings(), GENESIS
-    db.text_factory = _lenient
-    try:
-        end = db.execute("SELECT coalesce(max(position), 0) FROM journal_events").fetchone()[0]
-        for row in _rows(db):
-            position = row[0]
-            if position != found.position + 1:
-                found.add(Violation(found.position + 1, "I1", _gap(found.position + 1, position), row[1]))
-            elif row[14] != before:
-                found.add(Violation(position, "I1", "prev_hash is not the hash of the event before", row[1]))
-            if (fault := _hash_fault(row)) is not None:
-                found.add(Violation(position, "I1", fault, row[1]))
-            found.position, before = position, row[15]
-            found.events += 1
-            if progress is not None and not position % CHUNK:
-                progress(position, end)
-    except sqlite3.DatabaseError as error:
-        found.add(Violation(found.position + 1, "I1", f"SQLite cannot read on from here: {error}"))
-    found.hash = before.hex() if found.events else ""
-    return found
-
-
-def _hash_fault(row: Sequence[Any]) -> str | None:
-    (
-        position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, text, body_hash, at, prev,
-        own,
-    ) = row  # fmt: skip
-    try:
-        if hash_body(text) != body_hash:
-            return "the body is not the one that was hashed"
-        head = header(position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at)
-        if link(prev, body_hash, head) != own:
-            return "the hash does not fit the event's columns and the event before"
-    except UnicodeEncodeError:
-        return "holds text that is no UTF-8"
-    return None
-
-
 def _walk_events(db: sqlite3.Connection, found: Findings, sealed: list[Event]) -> None:
     """What the rows tell: canonical bodies, keys, and the invariants."""
     checker = Checker()
-    for row in _rows(db):
+    for row in rows(db):
         faults, event = _body_faults(row)
         found.add(*(Violation(row[0], invariant, detail, row[1]) for invariant, detail in faults))
         if event is not None:
@@ -192,25 +126,6 @@ def _walk_events(db: sqlite3.Connection, found: Findings, sealed: list[Event]) -
             if isinstance(event.draft.body, Sealed):
                 sealed.append(event)
     found.add(*checker.owed())
-
-
-def _rows(db: sqlite3.Connection) -> Iterator[Any]:
-    position = -MAX_INTEGER
-    while rows := _chunk(db, position):
-        yield from rows
-        position = rows[-1][0]
-
-
-def _chunk(db: sqlite3.Connection, after: int) -> list[Any]:
-    """Sound text is decoded by SQLite's own module; only a chunk with damaged text takes the slow way, cell by cell."""
-    db.text_factory = str
-    try:
-        return db.execute(_AFTER, (after,)).fetchall()
-    except sqlite3.OperationalError:
-        db.text_factory = _lenient
-        return db.execute(_AFTER, (after,)).fetchall()
-    finally:
-        db.text_factory = _lenient
 
 
 def _body_faults(row: Sequence[Any]) -> tuple[list[tuple[str, str]], Event | None]:
@@ -241,18 +156,6 @@ def _neighbours(db: sqlite3.Connection, row: Sequence[Any]) -> list[tuple[str, s
     if after and after[0] != own:
         faults.append(("I1", "the event after does not follow from it"))
     return faults
-
-
-def _gap(expected: int, got: int) -> str:
-    if got < expected:
-        return f"position {got} lies before the first place"
-    missing = f"position {expected} is" if got == expected + 1 else f"positions {expected} to {got - 1} are"
-    return f"{missing} missing"
-
-
-def _lenient(data: bytes) -> str:
-    """Damaged text must not end the walk: the hash tells that it is damaged."""
-    return data.decode("utf-8", "surrogateescape")
 
 
 # -- around the rows -------------------------------------------------------------------------------------------------
@@ -345,7 +248,7 @@ def _compare(db: sqlite3.Connection, projection: Projection) -> Iterator[Violati
 
 def _chunks(db: sqlite3.Connection, end: int) -> Iterator[list[Event]]:
     chunk = []
-    for row in _rows(db):
+    for row in rows(db):
         if row[0] > end:
             break
         chunk.append(as_far_as_known(row))

@@ -87,7 +87,7 @@ def _page(db: sqlite3.Connection, task: str) -> str:
     from integrations.page.audit import audit_page
     from journal.clock import SystemClock
     from journal.ports import Anchor
-    from recovery.verify import verify_chain
+    from recovery.chain import verify_chain
 
     now_us = SystemClock().now_us()
     names = [task] if task else [row[0] for row in db.execute(_NEWEST, (SECTIONS,))]

@@ -12,7 +12,8 @@ from journal.log.schema import COLUMNS
 from journal.names import shown
 from projections.history import Story, tell
 from projections.row import TaskRow
-from recovery.verify import Findings, verify_task
+from recovery.chain import Findings
+from recovery.verify import verify_task
 
 _OF_TASK = f"SELECT {COLUMNS} FROM journal_events WHERE task = ? AND position <= ? ORDER BY version"  # noqa: S608
 

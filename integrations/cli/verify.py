@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from integrations.cli.output import Output
     from journal.log.offline import Standing
     from journal.log.postgres.connect import Server
-    from recovery.verify import Findings
+    from recovery.chain import Findings
 
 
 def verify(

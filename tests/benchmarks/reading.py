@@ -16,7 +16,7 @@ from journal.log.schema import COLUMNS
 from journal.projection import catch_up
 from projections import all_views
 from projections.as_of import queue_at_offline
-from recovery.verify import verify_chain
+from recovery.chain import verify_chain
 from tests.benchmarks.logs import EVENTS_A_TASK, OPEN, Logs, name_of
 from tests.benchmarks.measuring import Row, Side, Timed, compared, grown, in_turn, timed
 from tests.benchmarks.sizes import Sizes

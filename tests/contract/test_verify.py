@@ -23,7 +23,8 @@ from journal.errors import InvalidInputError
 from journal.log.offline import open_evidence
 from journal.log.schema import MIGRATIONS, statements
 from projections import all_views
-from recovery.verify import Findings, Head, verify, verify_task
+from recovery.chain import Findings
+from recovery.verify import Head, verify, verify_task
 from tests.lived import TASKS, lived
 
 Tamper = Callable[[sqlite3.Connection], object]
