@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
+from integrations.git.commands import GitError
 from integrations.git.marks import Mark, mark_at, marks_in, searched_for
-from integrations.git.repository import GitError, Repository
+from integrations.git.repository import Repository
 from journal.errors import InvalidInputError
 from journal.ports import Finding
 from journal.words import Fact, Scalar, evidence

@@ -13,12 +13,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from integrations.git.commands import GitError
 from integrations.git.facts import Question, answered, finding, landed
 from integrations.git.marks import Mark, mark_of
 from integrations.git.repository import (
     NOTHING,
     Author,
-    GitError,
     LeftoverLockError,
     RefMovedError,
     RefUpdate,

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from integrations.git import locks
+from integrations.git.commands import GitError
 from integrations.git.facts import Question, answered, finding, landed, reverted_by
 from integrations.git.marks import mark_of
-from integrations.git.repository import GitError, Repository
+from integrations.git.repository import Repository
 from journal import names
 from journal.ports import Call, Finding, Subject
 from journal.words import Fact

@@ -1,78 +1,29 @@
 """
-A bare repository, driven through the git command line (git-facts 2, 3 and 7).
+A bare repository: what can be asked of it and written to it (git-facts 2, 3 and 7).
 
-Every command runs with one fixed environment: no user or system configuration, no hooks, no replace refs, no helper
-that could outlive it and carry the task's lock on (E5). A question that git could not answer raises `GitError`:
-exit 128 is never "no" (R26), and neither is a time-out, a truncated answer or a broken ref.
+How git is called, and what counts as no answer, is `integrations.git.commands`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from integrations.git import locks
+from integrations.git.commands import Commands, GitError
 from journal import names
-from journal.children import Exit, child_env, run_child
-from journal.errors import InvalidInputError, JournalError
-from journal.ports import Call, Term
+from journal.errors import InvalidInputError
 
 NOTHING = "0" * 40
 """The old value of a ref that must not exist yet."""
-ANSWER_LIMIT = 64 << 20
-"""Bytes of one answer; a longer one is cut and therefore no answer."""
-_NEVER_STARTED = 127
-_SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsync=committed,reference",
-    "core.fsyncMethod=fsync",
-    "core.logAllRefUpdates=always",
-    "core.commitGraph=false",  # it can name commits whose objects are gone
-    "core.fsmonitor=false",
-    "advice.graftFileDeprecated=false",  # ours is empty and meant
-    "core.filesRefLockTimeout=2000",  # milliseconds; a transaction that syncs takes longer than the default waits
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "credential.helper=",
-    "http.followRedirects=false",  # a token is for one host
-    "i18n.commitEncoding=UTF-8",
-    "i18n.logOutputEncoding=UTF-8",
-    "log.showSignature=false",
-)
-_ENVIRONMENT = {
-    "LC_ALL": "C",
-    "TZ": "UTC",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_GRAFT_FILE": "/dev/null",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-}
 _LOST = re.compile(
     r"cannot lock ref '([^']+)': (?:is at|reference already exists|unable to resolve|reference is missing)"
 )
 _LOCK_FILE = re.compile(r"Unable to create '([^']+\.lock)': File exists")
-
-
-class GitError(JournalError):
-    """Git did not answer the question: it failed, was ended by its budget, or said too much to be read whole."""
-
-    def __init__(self, *, command: str, code: int, said: str) -> None:
-        self.command, self.code, self.said = command, code, said
-        super().__init__(f"git {command}: exit {code}: {said or 'it said nothing'}")
-
-    @property
-    def never_started(self) -> bool:
-        """The program could not be started, so nothing can have happened."""
-        return self.code == _NEVER_STARTED
 
 
 class RefMovedError(GitError):
@@ -140,30 +91,20 @@ class Repositories:
         return Repository(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Commands):
     """One repository on this machine. Ids are full, answers are whole, failures are `GitError`."""
 
-    path: Path
-    budget_s: float = 60.0
-    term: Term | None = None
-    deadline_s: float | None = None  # on the event loop's clock
-    header: str = field(default="", repr=False)  # sent to an HTTP remote; may hold a token, so never an argument
-
-    def within(self, call: Call) -> Repository:
-        """The same repository, its commands bound to the call's budget and carrying the task's lock (E5, E9)."""
-        deadline_s = asyncio.get_running_loop().time() + call.budget_s
-        return replace(self, term=call.term if call.term.fd >= 0 else None, deadline_s=deadline_s)
+    __slots__ = ()
 
     # -- questions ---------------------------------------------------------------------------------------------
 
     async def is_shallow(self) -> bool:
         """Whether history was cut off: then "no" is no answer (git-facts 3)."""
-        return (await self._ask("rev-parse", "--is-shallow-repository")).text != "false"
+        return (await self.ask("rev-parse", "--is-shallow-repository")).text != "false"
 
     async def refs(self, *wanted: str) -> tuple[str, ...]:
         """The object ids of the refs, in order, "" for one that does not exist, all read by one command."""
-        done = await self._ask("for-each-ref", "--format=%(objectname) %(refname)", *wanted)
+        done = await self.ask("for-each-ref", "--format=%(objectname) %(refname)", *wanted)
         if done.err:
             raise GitError(command="for-each-ref", code=done.code, said=done.tail)  # "ignoring broken ref" exits 0
         found = {name: sha for sha, _, name in (line.partition(" ") for line in done.text.splitlines())}
@@ -175,88 +116,88 @@ class Repository:
 
     async def has_commit(self, sha: str) -> bool:
         """Whether the commit with this full id is stored here."""
-        done = await self._git("cat-file", "-e", f"{names.commit_id(sha)}^{{commit}}")
+        done = await self.git("cat-file", "-e", f"{names.commit_id(sha)}^{{commit}}")
         if done.code == 0:
             return True
         # A missing object is exit 1 as a plain name and 128 when peeled; which of them depends on the version.
-        plain = await self._git("cat-file", "-e", sha)
+        plain = await self.git("cat-file", "-e", sha)
         if plain.code == 1:
             return False
         raise GitError(command="cat-file", code=done.code, said=done.tail)
 
     async def commit_of(self, sha: str) -> str:
         """The commit that an object id leads to: itself, or what an annotated tag names."""
-        return (await self._ask("rev-parse", "--verify", "-q", f"{names.commit_id(sha)}^{{commit}}")).text
+        return (await self.ask("rev-parse", "--verify", "-q", f"{names.commit_id(sha)}^{{commit}}")).text
 
     async def tree_of(self, sha: str) -> str:
         """The tree of a commit."""
-        return (await self._ask("rev-parse", "--verify", "-q", f"{names.commit_id(sha)}^{{tree}}")).text
+        return (await self.ask("rev-parse", "--verify", "-q", f"{names.commit_id(sha)}^{{tree}}")).text
 
     async def is_ancestor(self, old: str, new: str) -> bool:
         """Whether `old` is reachable from `new`: yes, no, or `GitError` for "cannot tell"; only 0 and 1 are answers."""
         argv = ("merge-base", "--is-ancestor", names.commit_id(old), names.commit_id(new))
-        return (await self._ask(*argv, answers=(0, 1))).code == 0
+        return (await self.ask(*argv, answers=(0, 1))).code == 0
 
     async def merge_base(self, one: str, two: str) -> str:
         """The best common ancestor, "" for unrelated histories."""
         argv = ("merge-base", names.commit_id(one), names.commit_id(two))
-        done = await self._ask(*argv, answers=(0, 1))
+        done = await self.ask(*argv, answers=(0, 1))
         return done.text if done.code == 0 else ""
 
     async def commit_time_s(self, sha: str) -> int:
         """When the commit was made, in seconds since 1970."""
-        return int((await self._ask("show", "-s", "--format=%ct", names.commit_id(sha))).text)
+        return int((await self.ask("show", "-s", "--format=%ct", names.commit_id(sha))).text)
 
     async def object_text(self, sha: str) -> str:
         """A commit or tag as stored: headers, blank line, message."""
-        return (await self._ask("cat-file", "-p", names.commit_id(sha))).text
+        return (await self.ask("cat-file", "-p", names.commit_id(sha))).text
 
     async def revisions(self, *argv: str) -> list[str]:
         """The lines of `rev-list`."""
-        return (await self._ask("rev-list", *argv, "--")).text.splitlines()
+        return (await self.ask("rev-list", *argv, "--")).text.splitlines()
 
     async def messages(self, span: str, said: str, *options: str) -> list[tuple[str, str]]:
         """(id, message) of the commits in `span`, newest first, whose message contains the fixed text `said`."""
         argv = ("log", "-z", "--format=%H%n%B", "--fixed-strings", f"--grep={said}", *options, span, "--")
-        records = (await self._ask(*argv)).out.decode("utf-8", "replace").split("\0")
+        records = (await self.ask(*argv)).out.decode("utf-8", "replace").split("\0")
         return [(record[:40], record[41:]) for record in records if record]
 
     async def ref_messages(self, under: str) -> list[str]:
         """The messages of what every ref below `under` names: of the tag, where it is one."""
-        records = (await self._ask("for-each-ref", "--format=%(contents)%00", under)).out.decode("utf-8", "replace")
+        records = (await self.ask("for-each-ref", "--format=%(contents)%00", under)).out.decode("utf-8", "replace")
         return [record.strip("\n") for record in records.split("\0") if record.strip("\n")]
 
     async def changed_files(self, old: str, new: str) -> tuple[str, ...]:
         """Names of the files that differ between two commits, a rename as two names."""
         argv = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", names.commit_id(old), names.commit_id(new))
-        listed = (await self._ask(*argv)).out.decode("utf-8", "surrogateescape")
+        listed = (await self.ask(*argv)).out.decode("utf-8", "surrogateescape")
         return tuple(name for name in listed.split("\0") if name)
 
     async def patch_id(self, old: str, new: str) -> str:
         """The stable patch id of the difference, white space ignored; "" when there is none. A hint, never a proof."""
         argv = ("diff-tree", "-p", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames")
-        diff = await self._ask(*argv, names.commit_id(old), names.commit_id(new))
-        return (await self._ask("patch-id", "--stable", stdin=diff.out)).text.partition(" ")[0]
+        diff = await self.ask(*argv, names.commit_id(old), names.commit_id(new))
+        return (await self.ask("patch-id", "--stable", stdin=diff.out)).text.partition(" ")[0]
 
     async def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of a regular file at a commit; None when the tree holds no such file."""
-        listed = (await self._ask("ls-tree", "-z", names.commit_id(commit), "--", path)).text
+        listed = (await self.ask("ls-tree", "-z", names.commit_id(commit), "--", path)).text
         mode, _, rest = listed.rstrip("\0").partition(" ")
         kind, _, rest = rest.partition(" ")
         if kind != "blob" or not mode.startswith("100"):
             return None
-        return (await self._ask("cat-file", "blob", rest.partition("\t")[0])).out
+        return (await self.ask("cat-file", "blob", rest.partition("\t")[0])).out
 
     async def pack(self, commit: str, file: Path) -> None:
         """Write the tree of a commit into a tar file."""
-        await self._ask("archive", "--format=tar", f"--output={file}", names.commit_id(commit))
+        await self.ask("archive", "--format=tar", f"--output={file}", names.commit_id(commit))
 
     # -- objects: harmless until a ref names them --------------------------------------------------------------
 
     async def merge_tree(self, ours: str, theirs: str) -> str:
         """The tree of the clean merge of two commits, "" when they conflict."""
         argv = ("merge-tree", "--write-tree", "--no-messages", names.commit_id(ours), names.commit_id(theirs))
-        done = await self._ask(*argv, answers=(0, 1))
+        done = await self.ask(*argv, answers=(0, 1))
         if not done.out:  # 2.39 says 1 for a bad name too; only a printed tree makes it a conflict (git-facts 2)
             raise GitError(command="merge-tree", code=done.code, said=done.tail)
         return done.text.splitlines()[0] if done.code == 0 else ""
@@ -266,18 +207,18 @@ class Repository:
         argv = ["commit-tree", tree]
         for parent in parents:
             argv += ["-p", parent]
-        return (await self._ask(*argv, stdin=message.encode(), extra=author.environment())).text
+        return (await self.ask(*argv, stdin=message.encode(), extra=author.environment())).text
 
     async def write_tag(self, commit: str, message: str, author: Author) -> str:
         """Store an annotated tag on a commit, for a marker that no commit of ours can carry (fast-forward)."""
         who = f"tagger {author.name} <{author.email}> {author.at_s} +0000"
         body = f"object {commit}\ntype commit\ntag transition\n{who}\n\n{message}"
-        return (await self._ask("mktag", stdin=body.encode())).text
+        return (await self.ask("mktag", stdin=body.encode())).text
 
     async def write_file_tree(self, path: str, content: bytes) -> str:
         """Store a tree that holds one file, and say its id."""
-        blob = (await self._ask("hash-object", "-w", "--stdin", stdin=content)).text
-        return (await self._ask("mktree", stdin=f"100644 blob {blob}\t{path}\n".encode())).text
+        blob = (await self.ask("hash-object", "-w", "--stdin", stdin=content)).text
+        return (await self.ask("mktree", stdin=f"100644 blob {blob}\t{path}\n".encode())).text
 
     # -- refs --------------------------------------------------------------------------------------------------
 
@@ -310,7 +251,7 @@ class Repository:
         raise GitError(command="update-ref", code=code, said=said[:400])
 
     async def _update_refs(self, script: bytes, reason: str) -> tuple[int, str]:
-        done = await self._git("update-ref", "-m", reason, "--stdin", "-z", stdin=script)
+        done = await self.git("update-ref", "-m", reason, "--stdin", "-z", stdin=script)
         return done.code, done.err.decode("utf-8", "replace").strip()
 
     async def append(self, ref: str, old: str, path: str, content: bytes, message: str, at_s: int) -> str:
@@ -334,57 +275,18 @@ class Repository:
 
     async def create(self) -> None:
         """Make an empty bare repository here; one that exists is left as it is."""
-        await self._ask("init", "--quiet", "--bare", "--template=")
+        await self.ask("init", "--quiet", "--bare", "--template=")
 
     async def remote_refs(self, remote: str, *wanted: str) -> tuple[str, ...]:
         """The object ids of refs over there, in order, "" for one that does not exist; nothing is fetched."""
-        listed = (await self._ask("ls-remote", "--quiet", "--refs", "--", remote, *wanted)).text.splitlines()
+        listed = (await self.ask("ls-remote", "--quiet", "--refs", "--", remote, *wanted)).text.splitlines()
         found = {name: sha for sha, _, name in (line.partition("\t") for line in listed)}
         return tuple(found.get(ref, "") for ref in wanted)
 
     async def fetch(self, remote: str, *refspecs: str) -> None:
         """Fetch, and forget what is gone; no tags, no FETCH_HEAD. A failure is a `GitError`, never stale data."""
         options = ("--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-        await self._ask("fetch", *options, "--", remote, *refspecs)
-
-    # -- one command -------------------------------------------------------------------------------------------
-
-    async def _ask(
-        self, *argv: str, stdin: bytes = b"", extra: Mapping[str, str] | None = None, answers: Sequence[int] = (0,)
-    ) -> Exit:
-        done = await self._git(*argv, stdin=stdin, extra=extra)
-        if done.code not in answers or len(done.out) >= ANSWER_LIMIT:
-            raise GitError(command=argv[0], code=done.code, said=done.tail)
-        return done
-
-    async def _git(self, *argv: str, stdin: bytes = b"", extra: Mapping[str, str] | None = None) -> Exit:
-        command = ["git", f"--git-dir={self.path}"]
-        for setting in _SETTINGS:
-            command += ["-c", setting]
-        try:
-            done = await run_child(
-                [*command, *argv],
-                budget_s=self._left_s(),
-                term=self.term,
-                env=child_env(**_ENVIRONMENT, **self._header(), **(extra or {})),
-                stdin=stdin,
-                keep=ANSWER_LIMIT,
-            )
-        except OSError as error:
-            raise GitError(command=argv[0], code=_NEVER_STARTED, said=str(error)) from error
-        if done.timed_out or done.code < 0 or done.left_behind:
-            raise GitError(command=argv[0], code=done.code, said="ended by its budget or a signal")
-        return done
-
-    def _header(self) -> dict[str, str]:
-        if not self.header:
-            return {}
-        return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": self.header}
-
-    def _left_s(self) -> float:
-        if self.deadline_s is None:
-            return self.budget_s
-        return min(self.budget_s, self.deadline_s - asyncio.get_running_loop().time())
+        await self.ask("fetch", *options, "--", remote, *refspecs)
 
 
 def ref_part(text: str) -> str:

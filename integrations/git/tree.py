@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from integrations.git.repository import GitError, Repository
+from integrations.git.commands import GitError
+from integrations.git.repository import Repository
 from journal import names
 from journal.children import child_env, run_child
 from journal.ports import Call

@@ -16,7 +16,8 @@ import pytest
 
 from integrations.deploy.markers import Initiated, initiated_path, prepare_folder, write
 from integrations.deploy.traces import MarkerTraces
-from integrations.git.repository import GitError, Repository
+from integrations.git.commands import GitError
+from integrations.git.repository import Repository
 from integrations.git.traces import GitTraces
 from journal.clock import SystemClock, SystemIds, this_process
 from journal.errors import DamagedError, InvalidInputError, NotWriterError, StoreUnavailableError

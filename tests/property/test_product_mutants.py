@@ -35,7 +35,7 @@ CHANGES = {
         "tests/unit/test_gitea_replies.py::test_each_reply_has_one_class",
     ),
     "git's exit 128 is a no": Change(
-        "integrations/git/repository.py",
+        "integrations/git/commands.py",
         "if done.code not in answers or",
         "if done.code not in (*answers, 128) or",
         "tests/contract/test_git_merge.py::test_a_damaged_history_is_unknown_and_not_absent",
