@@ -32,7 +32,7 @@ from journal.events import (
     StageMoved,
 )
 from journal.words import LOG_KINDS, OWNED_KINDS, Ending, Fact, Guard, Hold, Kind
-from recovery.ledger import Ledger, Rest
+from recovery.ledger import ENDED, Ledger, Rest
 
 _CONSEQUENCE: dict[str, frozenset[Kind]] = {
     Verdict.DRIVE: frozenset({Kind.INTENDED}),
@@ -46,6 +46,13 @@ _CONSEQUENCE: dict[str, frozenset[Kind]] = {
 MAX_FRUITLESS = 3
 """Terms in a row without a closed step (O2); on purpose not taken from the engine, whose bound this checks."""
 
+# Python 3.11 takes twenty times longer to look a member up in its class than a name in its module.
+_CREATED, _OPENED, _ACQUIRED, _REOPENED = Kind.JOURNAL_CREATED, Kind.OPENED, Kind.ACQUIRED, Kind.REOPENED
+_RAISING = frozenset({Kind.OPENED, Kind.HEAD_CHANGED, Kind.REOPENED})
+_NOTES = frozenset({Kind.OBSERVED, Kind.HAZARD_FOUND})
+_FREE, _AWAITED = Hold.NONE, Guard.AWAITED
+
+_WANTED = {"probe": {Fact.OURS}, "other": {Fact.OTHERS}, "awaited": {Fact.OURS, Fact.OTHERS}}
 _ROWS = frozenset(row.value for row in Row)
 _AFTER_END = frozenset({Kind.OBSERVED, Kind.HAZARD_FOUND, Kind.REOPENED, Kind.RELEASED})
 
@@ -85,7 +92,7 @@ class Checker:
         self._found, self._event = [], event
         if not self._part:
             self._require(event.position == self._position + 1, "I1", f"position {self._position + 1} is missing")
-            first = event.kind is Kind.JOURNAL_CREATED
+            first = event.kind is _CREATED
             self._require(first == (event.position == 1), "I26", f"{event.kind} at position {event.position}")
         self._position = event.position
         if event.task:
@@ -182,8 +189,8 @@ class Checker:
 
     def _check_place(self, k: Ledger, d: Draft) -> None:
         kind = d.kind
-        self._require((kind is Kind.OPENED) != bool(k.stage), "I2", f"{kind} where the task is {k.stage or 'not open'}")
-        if kind is Kind.ACQUIRED:
+        self._require((kind is _OPENED) != bool(k.stage), "I2", f"{kind} where the task is {k.stage or 'not open'}")
+        if kind is _ACQUIRED:
             due = max(k.epoch, self._floor) + 1
             self._require(d.epoch == due, "I4", f"acquired epoch {d.epoch}, the next one is {due}")
         elif d.epoch < k.epoch and kind in OWNED_KINDS:
@@ -192,16 +199,16 @@ class Checker:
             self._require(d.epoch == k.epoch, "I5", f"{kind} carries epoch {d.epoch}, the current one is {k.epoch}")
         if kind in OWNED_KINDS:
             self._require(bool(k.owner), "I21", f"{kind} while nobody owns the task")
-        raises = kind in (Kind.OPENED, Kind.HEAD_CHANGED, Kind.REOPENED)
+        raises = kind in _RAISING
         generation = k.generation + raises
-        noted = kind in (Kind.OBSERVED, Kind.HAZARD_FOUND) and 0 < d.generation < generation
+        noted = kind in _NOTES and 0 < d.generation < generation
         self._require(
             d.generation == generation or noted, "I16", f"{kind} of generation {d.generation}, not {generation}"
         )
-        if raises and kind is not Kind.OPENED:
+        if raises and kind is not _OPENED:
             self._require(k.open is None, "I16", f"{kind} with an attempt in doubt")
-            self._require(kind is Kind.REOPENED or not k.landed, "I16", f"{kind} after something irreversible landed")
-        if k.hold in (Hold.DONE, Hold.CANCELED):
+            self._require(kind is _REOPENED or not k.landed, "I16", f"{kind} after something irreversible landed")
+        if k.hold in ENDED:
             self._require(kind in _AFTER_END, "I15", f"{kind} after the task was {k.hold}")
 
     def _check_acquired(self, k: Ledger, d: Draft, body: Acquired) -> None:
@@ -217,10 +224,10 @@ class Checker:
         if step is None or step.name != d.step:
             self._require(False, "I8", f"intended {d.step}, the next step is {k.cursor_name or 'none'}")
             return
-        self._require(step.guard is not Guard.AWAITED, "I8", f"{d.step} is only awaited and has no intent")
+        self._require(step.guard is not _AWAITED, "I8", f"{d.step} is only awaited and has no intent")
         same = (body.guard, body.irreversible) == (step.guard, step.irreversible)
         self._require(same, "I8", f"the intent of {d.step} says otherwise than the plan that was acquired")
-        self._require(k.hold is Hold.NONE, "I17", f"intended while {k.hold}")
+        self._require(k.hold is _FREE, "I17", f"intended while {k.hold}")
         self._require(not k.cancel, "I15", "intended after the end was requested")
         self._require(d.attempt == k.attempts + 1, "I11", f"attempt {d.attempt} of {d.step} after {k.attempts}")
         if k.open is not None:
@@ -250,7 +257,7 @@ class Checker:
             return
         if body.via == "probe":
             self._require(0 < d.attempt == k.attempts, "I9", f"applied {d.step}#{d.attempt} without that intent")
-        wanted = {"probe": {Fact.OURS}, "other": {Fact.OTHERS}, "awaited": {Fact.OURS, Fact.OTHERS}}[body.via]
+        wanted = _WANTED[body.via]
         seen = (
             before is not None
             and isinstance(before.body, Observed)

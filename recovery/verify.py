@@ -119,10 +119,12 @@ def _walk_events(db: sqlite3.Connection, found: Findings, sealed: list[Event]) -
     checker = Checker()
     for row in rows(db):
         faults, event = _body_faults(row)
-        found.add(*(Violation(row[0], invariant, detail, row[1]) for invariant, detail in faults))
+        if faults:
+            found.add(*(Violation(row[0], invariant, detail, row[1]) for invariant, detail in faults))
         if event is not None:
-            # A gap was told with the chain, once; the checker would only repeat it.
-            found.add(*(v for v in checker.take(event) if v.invariant != "I1"))
+            if broken := checker.take(event):
+                # A gap was told with the chain, once; the checker would only repeat it.
+                found.add(*(v for v in broken if v.invariant != "I1"))
             if isinstance(event.draft.body, Sealed):
                 sealed.append(event)
     found.add(*checker.owed())
