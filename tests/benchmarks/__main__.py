@@ -51,9 +51,8 @@ PARTS: dict[str, Callable[[Run], Awaitable[list[Row]]]] = {
 """What can be asked for by name, in the order in which it is measured; the last one writes to the long logs."""
 
 
-async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
+async def _measure(names: list[str], sizes: Sizes, folder: Path, rows: list[Row]) -> None:
     others = peers.installed() if {"appends", "sharing", "stepping", "recovering"} & set(names) else []
-    rows: list[Row] = []
     for name in names:
         print(f"bench: {name}", file=sys.stderr, flush=True)
         part = folder / name
@@ -63,7 +62,6 @@ async def _measure(names: list[str], sizes: Sizes, folder: Path) -> list[Row]:
             print(f"bench: {row.target.name} {row.ratio:.3g} ({row.verdict})", file=sys.stderr, flush=True)
         rows += measured
         shutil.rmtree(part)
-    return rows
 
 
 def main() -> None:
@@ -80,11 +78,14 @@ def main() -> None:
     configure_logs("warning")
     collect_seldom()  # as every command and the service do
     given.dir.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        rows = asyncio.run(_measure(given.parts or list(PARTS), QUICK if kind == "quick" else FULL, Path(folder)))
-    report.show(rows)
-    if given.page or (kind == "full" and not given.parts):
-        report.write(rows, ROOT / "docs", kind)
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+            asyncio.run(_measure(given.parts or list(PARTS), QUICK if kind == "quick" else FULL, Path(folder), rows))
+    finally:  # a part that fails after an hour takes nothing of that hour with it
+        report.show(rows)
+        if given.page or (kind == "full" and not given.parts):
+            report.write(rows, ROOT / "docs", kind)
 
 
 if __name__ == "__main__":
