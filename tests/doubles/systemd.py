@@ -27,12 +27,15 @@ def run(folder: Path, argv: list[str]) -> int:
         print(f"Failed to start transient service unit: Unit {name}.service was already loaded", file=sys.stderr)
         return 1
     (unit / "environment").write_text(json.dumps(environment))
+    waiting, own = os.pipe()
     if os.fork():
+        os.close(own)
+        os.read(waiting, 1)  # until the unit stands in a session of its own: our end ends whoever is in ours
         return 0
     os.setsid()
     for fd in range(3):
         os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-    os.closerange(3, 256)
+    os.closerange(3, 256)  # the pipe's end too
     done = subprocess.run(
         command, capture_output=True, check=False, env=dict(os.environ, **dict(e.split("=", 1) for e in environment))
     )
