@@ -48,7 +48,7 @@ RESUME_S = 30.0
 
 
 class Service:
-    """One service process: what the HTTP application sees, and the duties behind it."""
+    """A service from its start to its end; an application asks it, and its duties run behind that."""
 
     def __init__(self, settings: Settings, parts: Parts, version: str, wrap: Wrap | None) -> None:
         self.settings, self.version, self._parts = settings, version, parts

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from journal.chain import GENESIS, hash_body, header, link
+from journal.chain import GENESIS
 from journal.errors import DamagedError, UnknownTaskError
 from journal.log.rows import Row
 from journal.log.schema import COLUMNS
 from journal.names import shown, shown_json
 from journal.ports import Anchor
+from recovery.chain import hash_fault
 
 FORMAT = "transition-journal-export"
 VERSION = 1
@@ -111,7 +112,7 @@ def checked_rows(preamble: Preamble, lines: Iterable[str]) -> Iterator[Row]:
             raise _damaged(number, f"is position {row[0]} where {position} comes next")
         if row[14] != before:
             raise _damaged(number, "does not follow the event before it")
-        if fault := _fault(row):
+        if fault := hash_fault(row):
             raise _damaged(number, fault)
         before = row[15]
         yield row
@@ -140,22 +141,6 @@ def _row(number: int, line: str) -> Row:
             raise _damaged(number, f"holds no hash as '{name}'") from None
     row: Row = tuple(values)  # type: ignore[assignment]  # of the types that were just looked at
     return row
-
-
-def _fault(row: Row) -> str:
-    position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, body, body_hash, at, *rest = (
-        row
-    )
-    prev_hash, own = rest
-    try:
-        if hash_body(body) != body_hash:
-            return "holds another body than the one that was hashed"
-        head = header(position, task, version, generation, epoch, kind, schema, step, attempt, key, actor, at)
-        if link(prev_hash, body_hash, head) != own:
-            return "has a hash that does not fit its columns"
-    except UnicodeEncodeError:
-        return "holds text that is no UTF-8"
-    return ""
 
 
 def _object(number: int, line: str) -> dict[str, Any]:
